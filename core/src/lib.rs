@@ -6,8 +6,13 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod coordinator;
 pub mod deadline;
 pub mod id;
+#[cfg(feature = "std")]
+pub mod kernel;
+pub mod outbound;
 pub mod progress;
 pub mod request;
+pub mod rpc;
 pub mod time;
