@@ -6,5 +6,8 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod backoff;
 pub mod id;
+pub mod retry;
+pub mod task;
 pub mod time;
