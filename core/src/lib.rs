@@ -9,5 +9,6 @@ extern crate std;
 pub mod backoff;
 pub mod id;
 pub mod retry;
+pub mod subscription;
 pub mod task;
 pub mod time;
