@@ -1,0 +1,513 @@
+//! Whether a call may be sent again, and whether the client may spend a retry on it.
+//!
+//! Two pure decisions, composed by the client:
+//!
+//! 1. **The matrix.** [`Contract::verdict`]: what the caller promised about the operation, crossed with whether the
+//!    attempt may have reached the server.
+//!
+//!    | contract | never sent | maybe sent |
+//!    |---|---|---|
+//!    | safe | retry | retry |
+//!    | conditional (carries a key) | retry with the same key | retry with the same key |
+//!    | unsafe, or nothing stated | retry | reconcile first |
+//!
+//!    The class comes from the **caller's contract** and from nowhere else. Tool annotations (`readOnlyHint`,
+//!    `idempotentHint`, `destructiveHint`) are hints from a peer that may be wrong or hostile: there is no way to feed
+//!    them in. Nothing stated is [`Contract::Unsafe`].
+//!
+//! 2. **The budget.** [`RetryBudget`]: a token bucket that all calls of one client share, so that retries stay a
+//!    fraction of the traffic when a server fails for everybody.
+//!
+//! ```text
+//!               CallStarted: + earn_permille / 1000
+//!               time:        + reserve_per_second * elapsed
+//!                     │
+//!                     ▼
+//!            ┌──────────────────┐   RetryWanted, level >= 1: - 1   ──► Granted
+//!            │ 0 ≤ level ≤ cap  │
+//!            └──────────────────┘   RetryWanted, level <  1        ──► Denied
+//! ```
+//!
+//! | tie | rule |
+//! |---|---|
+//! | time and an event at one instant | the reserve of the elapsed time is added first, then the event is handled |
+//! | `now` before an earlier `now` | counts as the later one: no time has passed |
+//!
+//! Invariants:
+//! - `RETRY-1` an unsafe call that may have been sent is never retried: it is reconciled (rule L5, S4);
+//! - `RETRY-2` a conditional call is repeated only with the same key and the same stored argument bytes;
+//! - `RETRY-3` what was never sent may be retried whatever the contract says;
+//! - `RETRY-4` the budget's level stays within `0..=capacity`, and a denied retry costs nothing.
+//!
+//! ```
+//! use steady_core::retry::{BudgetConfig, BudgetEffect, BudgetEvent, Contract, RetryBudget, SendPhase, Verdict};
+//! use steady_core::time::Instant;
+//!
+//! let contract = Contract::default();
+//! assert_eq!(contract.verdict(SendPhase::NeverSent), Verdict::Retry);
+//! assert_eq!(contract.verdict(SendPhase::MaybeSent), Verdict::ReconcileFirst);
+//!
+//! let now = Instant::ZERO;
+//! let mut budget = RetryBudget::new(now, BudgetConfig::default());
+//! assert_eq!(budget.handle(now, BudgetEvent::CallStarted), BudgetEffect::Earned);
+//! assert_eq!(budget.handle(now, BudgetEvent::RetryWanted), BudgetEffect::Granted);
+//! ```
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use core::fmt;
+
+use crate::time::Instant;
+
+/// What repeating an operation can do, as the caller states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Safety {
+    /// Repeating changes nothing: a pure read.
+    Safe,
+    /// Repeating under the same key and the same arguments has the effect once.
+    Conditional,
+    /// Repeating may do it twice. Also the answer to "nobody said".
+    Unsafe,
+}
+
+/// Whether the bytes of an attempt can have reached the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SendPhase {
+    /// Not one byte of the request left: the link proved it (refused, not connected, still queued).
+    NeverSent,
+    /// Everything else: a byte may have left, so the server may have run it.
+    MaybeSent,
+}
+
+impl SendPhase {
+    /// The phase of two attempts taken together: maybe sent if either was.
+    #[must_use]
+    pub const fn worst(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::NeverSent, Self::NeverSent) => Self::NeverSent,
+            (Self::NeverSent, Self::MaybeSent) | (Self::MaybeSent, Self::NeverSent | Self::MaybeSent) => {
+                Self::MaybeSent
+            }
+        }
+    }
+}
+
+/// What may be done about an attempt that failed without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[must_use]
+pub enum Verdict {
+    /// Send the request again under a new wire id (rule H7).
+    Retry,
+    /// Send it again under a new wire id with the **same key and the same stored argument bytes**: the bytes are kept
+    /// from the first attempt, never rebuilt (`RETRY-2`).
+    RetrySameKey,
+    /// Do not send it again. Find out what happened first, by a business key or by a read (`RETRY-1`).
+    ReconcileFirst,
+}
+
+/// A caller's idempotency key: 1 to [`IdempotencyKey::MAX_BYTES`] bytes of printable ASCII.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IdempotencyKey(Box<str>);
+
+impl IdempotencyKey {
+    /// The longest key, in bytes.
+    pub const MAX_BYTES: usize = 255;
+
+    /// The key with this text.
+    ///
+    /// # Errors
+    /// [`KeyError`] if the text is empty, too long, or holds anything but printable ASCII.
+    pub fn new(text: &str) -> Result<Self, KeyError> {
+        if text.is_empty() {
+            Err(KeyError::Empty)
+        } else if text.len() > Self::MAX_BYTES {
+            Err(KeyError::TooLong { bytes: text.len() })
+        } else if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            Err(KeyError::NotPrintable)
+        } else {
+            Ok(Self(text.into()))
+        }
+    }
+
+    /// Its text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why a text is no idempotency key. Caller misuse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// It has no characters.
+    #[error("an idempotency key must not be empty")]
+    Empty,
+    /// It is longer than [`IdempotencyKey::MAX_BYTES`].
+    #[error("an idempotency key has at most 255 bytes, this one has {bytes}")]
+    TooLong {
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// It holds a control character or a character outside ASCII.
+    #[error("an idempotency key is printable ASCII")]
+    NotPrintable,
+}
+
+/// What the caller promises about an operation. The only input to the class of a call.
+///
+/// A conditional contract without a key cannot be written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Contract {
+    /// The operation only reads.
+    Safe,
+    /// The server runs the operation once for each key.
+    Conditional(IdempotencyKey),
+    /// No promise. The default.
+    #[default]
+    Unsafe,
+}
+
+impl Contract {
+    /// The class of the contract.
+    #[must_use]
+    pub const fn safety(&self) -> Safety {
+        match self {
+            Self::Safe => Safety::Safe,
+            Self::Conditional(_) => Safety::Conditional,
+            Self::Unsafe => Safety::Unsafe,
+        }
+    }
+
+    /// The key, if the contract has one.
+    #[must_use]
+    pub const fn key(&self) -> Option<&IdempotencyKey> {
+        match self {
+            Self::Conditional(key) => Some(key),
+            Self::Safe | Self::Unsafe => None,
+        }
+    }
+
+    /// What may be done after an attempt failed in `phase` without an answer.
+    pub const fn verdict(&self, phase: SendPhase) -> Verdict {
+        verdict(self.safety(), phase)
+    }
+}
+
+/// The matrix. A conditional call keeps its key even if this attempt was never sent: an earlier one may have been.
+pub const fn verdict(safety: Safety, phase: SendPhase) -> Verdict {
+    match (safety, phase) {
+        (Safety::Safe, SendPhase::NeverSent | SendPhase::MaybeSent) => Verdict::Retry,
+        (Safety::Conditional, SendPhase::NeverSent | SendPhase::MaybeSent) => Verdict::RetrySameKey,
+        (Safety::Unsafe, SendPhase::NeverSent) => Verdict::Retry,
+        (Safety::Unsafe, SendPhase::MaybeSent) => Verdict::ReconcileFirst,
+    }
+}
+
+/// One cell of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Row {
+    /// The class of the caller's contract.
+    pub safety: Safety,
+    /// How far the attempt got.
+    pub phase: SendPhase,
+    /// What may be done.
+    pub verdict: Verdict,
+}
+
+/// Every cell of the matrix, computed by [`verdict`]: documentation is generated from it.
+#[must_use]
+pub fn matrix() -> [Row; 6] {
+    let row = |safety, phase| Row { safety, phase, verdict: verdict(safety, phase) };
+    [
+        row(Safety::Safe, SendPhase::NeverSent),
+        row(Safety::Safe, SendPhase::MaybeSent),
+        row(Safety::Conditional, SendPhase::NeverSent),
+        row(Safety::Conditional, SendPhase::MaybeSent),
+        row(Safety::Unsafe, SendPhase::NeverSent),
+        row(Safety::Unsafe, SendPhase::MaybeSent),
+    ]
+}
+
+/// [`matrix`] as a Markdown table.
+#[must_use]
+pub fn matrix_markdown() -> String {
+    use fmt::Write as _;
+    let mut text = String::from("| contract | attempt | verdict |\n|---|---|---|\n");
+    for row in matrix() {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {} | {} | {} |", row.safety, row.phase, row.verdict);
+    }
+    text
+}
+
+impl fmt::Display for Safety {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Safe => "safe",
+            Self::Conditional => "conditional",
+            Self::Unsafe => "unsafe",
+        })
+    }
+}
+
+impl fmt::Display for SendPhase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NeverSent => "never sent",
+            Self::MaybeSent => "maybe sent",
+        })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Retry => "retry",
+            Self::RetrySameKey => "retry with the same key",
+            Self::ReconcileFirst => "reconcile first",
+        })
+    }
+}
+
+/// The rates of a [`RetryBudget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BudgetConfig {
+    /// What one call earns, in thousandths of a retry. Default 200: one retry for every five calls.
+    pub earn_permille: u32,
+    /// The reserve: retries that flow in each second without any call, so that a quiet client can retry at all.
+    /// Default 10. Zero turns it off.
+    pub reserve_per_second: u32,
+    /// The most retries that can be saved up, and what a new budget holds. Default 100: ten seconds of the reserve.
+    pub capacity: u32,
+}
+
+impl Default for BudgetConfig {
+    fn default() -> Self {
+        Self { earn_permille: 200, reserve_per_second: 10, capacity: 100 }
+    }
+}
+
+/// What happened to the budget's client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BudgetEvent {
+    /// A call made its first attempt.
+    CallStarted,
+    /// A call that the matrix allows to be repeated wants to be.
+    RetryWanted,
+}
+
+/// The budget's answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum BudgetEffect {
+    /// The call earned its fraction, up to the capacity.
+    Earned,
+    /// The retry may go out; one token is spent.
+    Granted,
+    /// The budget is empty: end the call with the outcome it has. Nothing is spent.
+    Denied,
+}
+
+/// Retries of all calls of one client, as a token bucket in integers. 32 bytes; no allocation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RetryBudget {
+    config: BudgetConfig,
+    /// Billionths of a retry: the unit in which a rate per second times nanoseconds is exact.
+    level: u64,
+    last: Instant,
+}
+
+impl RetryBudget {
+    /// A full budget at `now`.
+    #[must_use]
+    pub const fn new(now: Instant, config: BudgetConfig) -> Self {
+        Self { config, level: config.capacity as u64 * TOKEN, last: now }
+    }
+
+    /// The one transition.
+    pub fn handle(&mut self, now: Instant, event: BudgetEvent) -> BudgetEffect {
+        self.refill(now);
+        let effect = match event {
+            BudgetEvent::CallStarted => {
+                self.add(u64::from(self.config.earn_permille) * (TOKEN / 1000));
+                BudgetEffect::Earned
+            }
+            BudgetEvent::RetryWanted => match self.level.checked_sub(TOKEN) {
+                Some(level) => {
+                    self.level = level;
+                    BudgetEffect::Granted
+                }
+                None => BudgetEffect::Denied,
+            },
+        };
+        debug_assert!(self.level <= self.limit(), "RETRY-4: the level is bounded");
+        effect
+    }
+
+    /// Whole retries that could be granted at the time of the last event.
+    #[must_use]
+    pub const fn available(&self) -> u64 {
+        self.level / TOKEN
+    }
+
+    fn refill(&mut self, now: Instant) {
+        let elapsed = now.saturating_since(self.last).as_nanos();
+        let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
+        self.add(elapsed.saturating_mul(u64::from(self.config.reserve_per_second)));
+        self.last = self.last.max(now);
+    }
+
+    fn add(&mut self, billionths: u64) {
+        self.level = self.level.saturating_add(billionths).min(self.limit());
+    }
+
+    const fn limit(&self) -> u64 {
+        self.config.capacity as u64 * TOKEN
+    }
+}
+
+/// One retry in the budget's unit.
+const TOKEN: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::time::Duration;
+    extern crate std;
+    use std::string::String;
+
+    fn conditional() -> Contract {
+        Contract::Conditional(IdempotencyKey::new("order-7").unwrap())
+    }
+
+    #[test]
+    fn safe_never_sent_is_retried() {
+        assert_eq!(Contract::Safe.verdict(SendPhase::NeverSent), Verdict::Retry);
+    }
+
+    #[test]
+    fn safe_maybe_sent_is_retried() {
+        assert_eq!(Contract::Safe.verdict(SendPhase::MaybeSent), Verdict::Retry);
+    }
+
+    #[test]
+    fn conditional_never_sent_keeps_its_key() {
+        assert_eq!(conditional().verdict(SendPhase::NeverSent), Verdict::RetrySameKey);
+    }
+
+    #[test]
+    fn conditional_maybe_sent_keeps_its_key() {
+        assert_eq!(conditional().verdict(SendPhase::MaybeSent), Verdict::RetrySameKey);
+        assert_eq!(conditional().key().map(IdempotencyKey::as_str), Some("order-7"));
+    }
+
+    #[test]
+    fn unsafe_never_sent_is_retried() {
+        assert_eq!(Contract::Unsafe.verdict(SendPhase::NeverSent), Verdict::Retry);
+    }
+
+    #[test]
+    fn unsafe_maybe_sent_is_reconciled_first() {
+        assert_eq!(Contract::Unsafe.verdict(SendPhase::MaybeSent), Verdict::ReconcileFirst);
+    }
+
+    #[test]
+    fn an_absent_contract_is_unsafe() {
+        assert_eq!(Contract::default().safety(), Safety::Unsafe);
+    }
+
+    #[test]
+    fn the_matrix_reads_as_documented() {
+        let golden = "\
+| contract | attempt | verdict |
+|---|---|---|
+| safe | never sent | retry |
+| safe | maybe sent | retry |
+| conditional | never sent | retry with the same key |
+| conditional | maybe sent | retry with the same key |
+| unsafe | never sent | retry |
+| unsafe | maybe sent | reconcile first |
+";
+        assert_eq!(matrix_markdown(), golden);
+    }
+
+    #[test]
+    fn keys_are_checked() {
+        assert_eq!(IdempotencyKey::new(""), Err(KeyError::Empty));
+        assert_eq!(IdempotencyKey::new("a\nb"), Err(KeyError::NotPrintable));
+        assert_eq!(IdempotencyKey::new("ключ"), Err(KeyError::NotPrintable));
+        let long = String::from_utf8(std::vec![b'k'; 256]).unwrap();
+        assert_eq!(IdempotencyKey::new(&long), Err(KeyError::TooLong { bytes: 256 }));
+        assert!(IdempotencyKey::new(&long[..255]).is_ok());
+    }
+
+    #[test]
+    fn the_worst_phase_of_two_attempts_counts() {
+        use SendPhase::{MaybeSent, NeverSent};
+        assert_eq!(NeverSent.worst(NeverSent), NeverSent);
+        assert_eq!(NeverSent.worst(MaybeSent), MaybeSent);
+        assert_eq!(MaybeSent.worst(NeverSent), MaybeSent);
+        assert_eq!(MaybeSent.worst(MaybeSent), MaybeSent);
+    }
+
+    fn drain(budget: &mut RetryBudget, now: Instant) -> u64 {
+        let mut granted = 0;
+        while budget.handle(now, BudgetEvent::RetryWanted) == BudgetEffect::Granted {
+            granted += 1;
+        }
+        granted
+    }
+
+    #[test]
+    fn five_calls_earn_one_retry() {
+        let now = Instant::ZERO;
+        let mut budget = RetryBudget::new(now, BudgetConfig::default());
+        assert_eq!(drain(&mut budget, now), 100);
+        for _ in 0..4 {
+            assert_eq!(budget.handle(now, BudgetEvent::CallStarted), BudgetEffect::Earned);
+            assert_eq!(budget.handle(now, BudgetEvent::RetryWanted), BudgetEffect::Denied);
+        }
+        assert_eq!(budget.handle(now, BudgetEvent::CallStarted), BudgetEffect::Earned);
+        assert_eq!(drain(&mut budget, now), 1);
+    }
+
+    #[test]
+    fn the_reserve_flows_in_exactly_and_is_bounded() {
+        let mut now = Instant::ZERO;
+        let mut budget = RetryBudget::new(now, BudgetConfig::default());
+        assert_eq!(drain(&mut budget, now), 100);
+        // A thousand steps of a millisecond lose nothing to rounding.
+        for _ in 0..1000 {
+            now = now + Duration::from_millis(1);
+            let _ = budget.handle(now, BudgetEvent::CallStarted);
+        }
+        assert_eq!(budget.available(), 100, "10 by time and 200 by calls, bounded by 100");
+        assert_eq!(drain(&mut budget, now), 100);
+        now = now + Duration::from_nanos(99_999_999);
+        assert_eq!(drain(&mut budget, now), 0);
+        now = now + Duration::from_nanos(1);
+        assert_eq!(drain(&mut budget, now), 1);
+        assert_eq!(drain(&mut budget, Instant::MAX), 100);
+    }
+
+    #[test]
+    fn time_going_backwards_earns_nothing() {
+        let later = Instant::from_millis(10_000);
+        let mut budget = RetryBudget::new(later, BudgetConfig::default());
+        assert_eq!(drain(&mut budget, later), 100);
+        assert_eq!(drain(&mut budget, Instant::ZERO), 0);
+        assert_eq!(drain(&mut budget, later), 0);
+    }
+
+    #[test]
+    fn extreme_budgets_do_not_overflow() {
+        let config = BudgetConfig { earn_permille: u32::MAX, reserve_per_second: u32::MAX, capacity: u32::MAX };
+        let mut budget = RetryBudget::new(Instant::ZERO, config);
+        assert_eq!(budget.handle(Instant::MAX, BudgetEvent::CallStarted), BudgetEffect::Earned);
+        assert_eq!(budget.available(), u64::from(u32::MAX));
+        let none = BudgetConfig { capacity: 0, ..config };
+        let mut budget = RetryBudget::new(Instant::ZERO, none);
+        assert_eq!(budget.handle(Instant::MAX, BudgetEvent::RetryWanted), BudgetEffect::Denied);
+    }
+}
