@@ -7,4 +7,5 @@ extern crate alloc;
 extern crate std;
 
 pub mod id;
+pub mod idempotency;
 pub mod time;
