@@ -7,11 +7,12 @@ pub mod encode;
 mod error;
 mod message;
 mod meta;
+mod notice;
 
 pub use error::{RpcError, code};
-pub(crate) use message::request_id;
 pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse};
 pub use meta::{MetaError, RequestMeta, request_meta};
+pub use notice::{Cancellation, read_cancellation, read_progress};
 
 /// The protocol revision that this library speaks.
 pub const PROTOCOL_VERSION: &str = "2026-07-28";

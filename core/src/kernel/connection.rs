@@ -48,9 +48,9 @@ pub struct Connection<S, L> {
 impl<S: Service, L: Link> Connection<S, L> {
     /// Serves `service` over `link`.
     #[must_use]
-    pub fn new(service: S, link: L, ports: Ports, config: ServerConfig) -> Self {
+    pub fn new(service: impl Into<Arc<S>>, link: L, ports: Ports, config: ServerConfig) -> Self {
         Self {
-            engine: Engine::new(Arc::new(service), ports, config),
+            engine: Engine::new(service.into(), ports, config),
             link,
             staging: Staging::default(),
             alarm: Alarm::default(),

@@ -1,6 +1,5 @@
 //! A server without a link: texts in, texts out. The connection loop and the HTTP exchange both wrap it.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
@@ -9,7 +8,6 @@ use core::pin::Pin;
 use core::task::{Context as TaskContext, Waker};
 use core::time::Duration;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::Ports;
@@ -23,7 +21,9 @@ use super::sync::Arc;
 use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordinator, Start};
 use crate::id::RequestId;
 use crate::outbound::{self, Handle, Item, Popped};
-use crate::rpc::{self, Message, RequestMeta, RpcError, code, encode, method, request_meta};
+use crate::rpc::{
+    self, Cancellation, Message, RequestMeta, RpcError, code, encode, method, read_cancellation, request_meta,
+};
 use crate::time::Instant;
 
 /// Limits of a served connection or exchange.
@@ -197,7 +197,7 @@ impl<S: Service> Engine<S> {
     }
 
     fn cancelled(&mut self, now: Instant, params: Option<&RawValue>) {
-        let Some((id, reason)) = params.and_then(|params| read_cancellation(params.get())) else {
+        let Some(Cancellation { id, reason }) = params.and_then(|params| read_cancellation(params.get())) else {
             self.counters.cancelled_malformed += 1;
             return;
         };
@@ -281,19 +281,4 @@ impl<S> Engine<S> {
         self.purged.push(handle);
         slot.explain(reason);
     }
-}
-
-/// Reads `{requestId, reason?}`. A reason that is no string is left out.
-fn read_cancellation(params: &str) -> Option<(RequestId, Option<Box<str>>)> {
-    #[derive(Deserialize)]
-    struct Params<'a> {
-        #[serde(rename = "requestId", borrow)]
-        id: &'a RawValue,
-        #[serde(borrow)]
-        reason: Option<&'a RawValue>,
-    }
-    let params: Params<'_> = serde_json::from_str(params).ok()?;
-    let id = rpc::request_id(params.id.get())?;
-    let reason = params.reason.and_then(|reason| serde_json::from_str::<Cow<'_, str>>(reason.get()).ok());
-    Some((id, reason.map(|reason| reason.as_ref().into())))
 }

@@ -137,7 +137,7 @@ pub fn parse(text: &str) -> Result<Message<'_>, BadMessage> {
 }
 
 /// Reads an id from its JSON text. The range is that of `i64`.
-pub(crate) fn request_id(text: &str) -> Option<RequestId> {
+pub(super) fn request_id(text: &str) -> Option<RequestId> {
     if text.starts_with('"') {
         let id: Cow<'_, str> = serde_json::from_str::<Text<'_>>(text).ok()?.0;
         return (id.len() <= MAX_ID_BYTES).then(|| RequestId::String(id.as_ref().into()));
