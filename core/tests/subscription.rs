@@ -1,4 +1,5 @@
 //! The client's subscription machine: scripts for the rules, and every reachable state times every event.
+#![expect(clippy::print_stdout, reason = "the search reports its size")]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
@@ -13,10 +14,8 @@ fn open(config: Config) -> Subscription {
 }
 
 fn until(effect: Effect) -> Instant {
-    match effect {
-        Effect::Wait { until } | Effect::AbortAndWait { until } => until,
-        other => panic!("no pause: {other:?}"),
-    }
+    let (Effect::Wait { until } | Effect::AbortAndWait { until }) = effect else { panic!("no pause: {effect:?}") };
+    until
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! The durable task machine: a readable script for each rule, and every reachable state times every event.
+#![expect(clippy::print_stdout, reason = "the search reports its size")]
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -15,10 +16,9 @@ fn live() -> Task {
 }
 
 fn persist(task: &mut Task, event: Event) -> Record {
-    match task.handle(event) {
-        Effect::Persist(record) => record,
-        other => panic!("{event:?} gave {other:?}"),
-    }
+    let effect = task.handle(event);
+    let Effect::Persist(record) = effect else { panic!("{event:?} gave {effect:?}") };
+    record
 }
 
 #[test]
