@@ -111,6 +111,21 @@ fn only_a_stable_stream_starts_the_pauses_over() {
     assert_eq!(subscription.attempt().number(), 2);
 }
 
+#[test]
+fn no_configuration_makes_a_loop_without_time() {
+    let nothing = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
+    let config = Config { ack_deadline: Duration::ZERO, backoff: nothing, ..Config::default() };
+    let mut subscription = open(config);
+    let mut now = Instant::ZERO;
+    for _ in 0..10 {
+        assert_eq!(subscription.handle(now, Event::Clock), Effect::Nothing, "not due yet");
+        let due = subscription.poll_timeout().expect("a deadline");
+        assert!(due > now);
+        now = due;
+        assert_ne!(subscription.handle(now, Event::Clock), Effect::Nothing);
+    }
+}
+
 /// A clock that matters in three places relative to a deadline: before it, just before it, and on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Distance {

@@ -135,6 +135,18 @@ fn a_worker_cannot_cancel_on_its_own() {
 }
 
 #[test]
+fn each_waiting_cancel_request_is_acknowledged_once() {
+    let mut task = live();
+    let record = persist(&mut task, Event::CancelRequested);
+    assert_eq!(task.handle(Event::CancelRequested), Effect::Deferred, "a second one waits with the first");
+    let announced = task.handle(Event::Persisted(record.revision));
+    assert_eq!(announced, Effect::Announce { record, acknowledge_cancel: true, next: None });
+    let record = persist(&mut task, Event::Complete);
+    let announced = task.handle(Event::Persisted(record.revision));
+    assert_eq!(announced, Effect::Announce { record, acknowledge_cancel: false, next: None });
+}
+
+#[test]
 fn a_restored_task_goes_on_where_the_store_left_it() {
     let record = Record { revision: Revision::new(41), status: Status::InputRequired, cancel_requested: true };
     let mut task = Task::restore(record);
