@@ -216,7 +216,7 @@ impl Subscription {
         Self {
             config,
             jitter,
-            state: State::Opening { deadline: now + config.ack_deadline },
+            state: State::Opening { deadline: later(now, config.ack_deadline) },
             attempt: Attempt::FIRST,
             seen: false,
             violations: 0,
@@ -319,7 +319,7 @@ impl Subscription {
             Event::Acknowledged | Event::Message | Event::FinalResult | Event::Refused | Event::Lost => Effect::Stale,
             Event::Close => self.finish(End::Closed, false),
             Event::Clock if now >= until => {
-                self.state = State::Opening { deadline: now + self.config.ack_deadline };
+                self.state = State::Opening { deadline: later(now, self.config.ack_deadline) };
                 Effect::Listen
             }
             Event::Clock => Effect::Nothing,

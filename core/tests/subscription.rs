@@ -1,4 +1,5 @@
 //! The client's subscription machine: scripts for the rules, and every reachable state times every event.
+#![expect(clippy::print_stdout, reason = "the search reports its size")]
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
@@ -13,10 +14,8 @@ fn open(config: Config) -> Subscription {
 }
 
 fn until(effect: Effect) -> Instant {
-    match effect {
-        Effect::Wait { until } | Effect::AbortAndWait { until } => until,
-        other => panic!("no pause: {other:?}"),
-    }
+    let (Effect::Wait { until } | Effect::AbortAndWait { until }) = effect else { panic!("no pause: {effect:?}") };
+    until
 }
 
 #[test]
@@ -110,6 +109,21 @@ fn only_a_stable_stream_starts_the_pauses_over() {
     let until = until(subscription.handle(now + config.stable_after, Event::Lost));
     assert!(until.saturating_since(now + config.stable_after) <= config.backoff.base);
     assert_eq!(subscription.attempt().number(), 2);
+}
+
+#[test]
+fn no_configuration_makes_a_loop_without_time() {
+    let nothing = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
+    let config = Config { ack_deadline: Duration::ZERO, backoff: nothing, ..Config::default() };
+    let mut subscription = open(config);
+    let mut now = Instant::ZERO;
+    for _ in 0..10 {
+        assert_eq!(subscription.handle(now, Event::Clock), Effect::Nothing, "not due yet");
+        let due = subscription.poll_timeout().expect("a deadline");
+        assert!(due > now);
+        now = due;
+        assert_ne!(subscription.handle(now, Event::Clock), Effect::Nothing);
+    }
 }
 
 /// A clock that matters in three places relative to a deadline: before it, just before it, and on it.

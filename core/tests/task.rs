@@ -1,4 +1,5 @@
 //! The durable task machine: a readable script for each rule, and every reachable state times every event.
+#![expect(clippy::print_stdout, reason = "the search reports its size")]
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -15,10 +16,9 @@ fn live() -> Task {
 }
 
 fn persist(task: &mut Task, event: Event) -> Record {
-    match task.handle(event) {
-        Effect::Persist(record) => record,
-        other => panic!("{event:?} gave {other:?}"),
-    }
+    let effect = task.handle(event);
+    let Effect::Persist(record) = effect else { panic!("{event:?} gave {effect:?}") };
+    record
 }
 
 #[test]
@@ -132,6 +132,18 @@ fn a_worker_cannot_cancel_on_its_own() {
     let mut task = live();
     assert_eq!(task.handle(Event::ObservedCancel), Effect::NotRequested);
     assert_eq!(task.status(), Status::Working);
+}
+
+#[test]
+fn each_waiting_cancel_request_is_acknowledged_once() {
+    let mut task = live();
+    let record = persist(&mut task, Event::CancelRequested);
+    assert_eq!(task.handle(Event::CancelRequested), Effect::Deferred, "a second one waits with the first");
+    let announced = task.handle(Event::Persisted(record.revision));
+    assert_eq!(announced, Effect::Announce { record, acknowledge_cancel: true, next: None });
+    let record = persist(&mut task, Event::Complete);
+    let announced = task.handle(Event::Persisted(record.revision));
+    assert_eq!(announced, Effect::Announce { record, acknowledge_cancel: false, next: None });
 }
 
 #[test]

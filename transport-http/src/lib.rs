@@ -4,5 +4,5 @@
 //! and the order in which a server checks them (rules H3, H4, H5, H9).
 #![forbid(unsafe_code)]
 
-//pub mod headers;
+pub mod headers;
 pub mod sse;

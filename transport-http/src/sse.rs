@@ -69,7 +69,8 @@ pub fn write_comment(out: &mut Vec<u8>, text: &str) -> Result<(), LineBreak> {
     Ok(())
 }
 
-/// Appends the shortest comment line, for a stream that has been quiet (rule H6). Three bytes.
+/// Appends the shortest comment and a blank line, for a stream that has been quiet (rule H6). Three bytes. Between
+/// events only: the blank line ends an event that has begun.
 pub fn write_keep_alive(out: &mut Vec<u8>) {
     // With its blank line, so that intermediaries that flush at event boundaries pass it on.
     out.extend_from_slice(b":\n\n");

@@ -42,7 +42,8 @@ pub struct Counts {
     pub others: u64,
 }
 
-/// An incremental parser of one SSE stream. Needs at most its limit in memory, plus a few words.
+/// An incremental parser of one SSE stream. Its buffer holds at most its limit; as it grows by doubling, it may occupy
+/// twice that. Events that lie whole in a chunk do not use it.
 ///
 /// Give it each chunk and call [`next`](Self::next) until it returns None. Bytes left when the stream ends belong to an
 /// unfinished event, which is not one: drop the parser.
@@ -50,7 +51,7 @@ pub struct Counts {
 pub struct Parser {
     limit: usize,
     data: Vec<u8>,
-    /// Whether the current event has a `data` line.
+    /// Whether the current event has a `data` line, kept or not.
     has_data: bool,
     /// Whether the current event is over the limit; its bytes are no longer kept.
     too_long: bool,
@@ -153,7 +154,7 @@ impl Parser {
             self.take(part);
             self.after_cr = tail.first() == Some(&b'\r');
             *chunk = tail.get(1..).unwrap_or_default();
-            if self.end_line() && (self.has_data || self.too_long) {
+            if self.end_line() && self.has_data {
                 return Some(self.judge_kept());
             }
         }
@@ -161,7 +162,7 @@ impl Parser {
 
     /// The common case: one `data` line and its blank line, both complete in the chunk. Takes them from it.
     fn whole_event<'c>(&mut self, chunk: &mut &'c [u8]) -> Option<&'c [u8]> {
-        if self.line != START || self.has_data || self.too_long {
+        if self.line != START || self.has_data {
             return None;
         }
         let value = chunk.strip_prefix(b"data:")?;
