@@ -39,9 +39,10 @@
 //! assert_eq!(budget.handle(now, BudgetEvent::RetryWanted), BudgetEffect::Granted);
 //! ```
 
-use alloc::boxed::Box;
 use alloc::string::String;
 use core::fmt;
+
+use crate::idempotency::Key;
 
 mod budget;
 
@@ -93,55 +94,6 @@ pub enum Verdict {
     ReconcileFirst,
 }
 
-/// A caller's idempotency key: 1 to [`IdempotencyKey::MAX_BYTES`] bytes of printable ASCII.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct IdempotencyKey(Box<str>);
-
-impl IdempotencyKey {
-    /// The longest key, in bytes.
-    pub const MAX_BYTES: usize = 255;
-
-    /// The key with this text.
-    ///
-    /// # Errors
-    /// [`KeyError`] if the text is empty, too long, or holds anything but printable ASCII.
-    pub fn new(text: &str) -> Result<Self, KeyError> {
-        if text.is_empty() {
-            Err(KeyError::Empty)
-        } else if text.len() > Self::MAX_BYTES {
-            Err(KeyError::TooLong { bytes: text.len() })
-        } else if !text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
-            Err(KeyError::NotPrintable)
-        } else {
-            Ok(Self(text.into()))
-        }
-    }
-
-    /// Its text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-/// Why a text is no idempotency key. Caller misuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// It has no characters.
-    #[error("an idempotency key must not be empty")]
-    Empty,
-    /// It is longer than [`IdempotencyKey::MAX_BYTES`].
-    #[error("an idempotency key has at most 255 bytes, this one has {bytes}")]
-    TooLong {
-        /// Its length in bytes.
-        bytes: usize,
-    },
-    /// It holds a control character or a character outside ASCII.
-    #[error("an idempotency key is printable ASCII")]
-    NotPrintable,
-}
-
 /// What the caller promises about an operation. The only input to the class of a call.
 ///
 /// A conditional contract without a key cannot be written down.
@@ -150,7 +102,7 @@ pub enum Contract {
     /// The operation only reads.
     Safe,
     /// The server runs the operation once for each key.
-    Conditional(IdempotencyKey),
+    Conditional(Key),
     /// No promise. The default.
     #[default]
     Unsafe,
@@ -169,7 +121,7 @@ impl Contract {
 
     /// The key, if the contract has one.
     #[must_use]
-    pub const fn key(&self) -> Option<&IdempotencyKey> {
+    pub const fn key(&self) -> Option<&Key> {
         match self {
             Self::Conditional(key) => Some(key),
             Self::Safe | Self::Unsafe => None,
@@ -265,7 +217,7 @@ mod tests {
     use std::string::String;
 
     fn conditional() -> Contract {
-        Contract::Conditional(IdempotencyKey::new("order-7").unwrap())
+        Contract::Conditional(Key::parse("order-7").unwrap())
     }
 
     #[test]
@@ -286,7 +238,7 @@ mod tests {
     #[test]
     fn conditional_maybe_sent_keeps_its_key() {
         assert_eq!(conditional().verdict(SendPhase::MaybeSent), Verdict::RetrySameKey);
-        assert_eq!(conditional().key().map(IdempotencyKey::as_str), Some("order-7"));
+        assert_eq!(conditional().key().map(Key::as_str), Some("order-7"));
     }
 
     #[test]
@@ -317,16 +269,6 @@ mod tests {
 | unsafe | maybe sent | reconcile first |
 ";
         assert_eq!(matrix_markdown(), golden);
-    }
-
-    #[test]
-    fn keys_are_checked() {
-        assert_eq!(IdempotencyKey::new(""), Err(KeyError::Empty));
-        assert_eq!(IdempotencyKey::new("a\nb"), Err(KeyError::NotPrintable));
-        assert_eq!(IdempotencyKey::new("ключ"), Err(KeyError::NotPrintable));
-        let long = String::from_utf8(std::vec![b'k'; 256]).unwrap();
-        assert_eq!(IdempotencyKey::new(&long), Err(KeyError::TooLong { bytes: 256 }));
-        assert!(IdempotencyKey::new(&long[..255]).is_ok());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use steady_core::idempotency::{Key, KeyError, KeySources, find_key};
+use steady_core::idempotency::{Key, KeyError, KeySources, State, find_key};
 use steady_core::kernel::{Context, Reply, ToolCall, Tools};
 use steady_core::rpc::RpcError;
 use steady_ledger::{Executed, LedgerError};
@@ -145,8 +145,18 @@ struct Lookup {
 #[serde(rename_all = "camelCase")]
 struct KeyReply {
     idempotency_key: String,
-    state: String,
+    state: &'static str,
     executions: u64,
+}
+
+const fn name(state: State) -> &'static str {
+    match state {
+        State::Started { .. } => "started",
+        State::Committed => "committed",
+        State::Rejected => "rejected",
+        State::InDoubt => "in doubt",
+        State::Expired => "expired",
+    }
 }
 
 fn get(inventory: &Inventory, call: &ToolCall) -> Result<Reply, RpcError> {
@@ -155,8 +165,7 @@ fn get(inventory: &Inventory, call: &ToolCall) -> Result<Reply, RpcError> {
         Lookup { idempotency_key: Some(key), reservation_id: None, .. } => {
             let parsed = Key::parse(&key).map_err(|error| RpcError::invalid_params(error.to_string()))?;
             let found = inventory.reconcile(&parsed).map_err(failed)?;
-            let (state, executions) =
-                found.map_or_else(|| ("absent".to_owned(), 0), |found| (found.state.to_string(), found.executions));
+            let (state, executions) = found.map_or(("absent", 0), |found| (name(found.state), found.executions));
             Reply::data(&KeyReply { idempotency_key: key, state, executions })
         }
         Lookup { idempotency_key: None, reservation_id: Some(id), tenant: Some(tenant) } => {

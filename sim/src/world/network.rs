@@ -95,7 +95,8 @@ impl<S: Service> Network<S> {
         let service = Arc::new(service);
         let link = VirtualLink::default();
         if options.transport == Transport::Stdio {
-            let server = Connection::new(Arc::clone(&service), link.clone(), executor.ports(), ServerConfig::default());
+            let server =
+                Connection::<S, _>::new(Arc::clone(&service), link.clone(), executor.ports(), ServerConfig::default());
             executor.spawn(async move {
                 // A virtual link does not fail; the end of input ends it.
                 let _ended = server.await;
