@@ -134,8 +134,10 @@ impl OutboundQueue {
                 break;
             }
         }
-        let room = state.backlog.is_empty() && state.outbound.has_lossless_room();
-        let waiting = if room { state.take_producers(|_| true) } else { Vec::new() };
+        if state.producers.is_empty() || !state.backlog.is_empty() || !state.outbound.has_lossless_room() {
+            return popped;
+        }
+        let waiting = state.take_producers(|_| true);
         drop(state);
         wake(waiting);
         popped
