@@ -107,17 +107,24 @@ fn the_deadline() {
     let events = [("activity", deadline::Event::Activity), ("tick", deadline::Event::Tick)];
     let handle = |machine: &mut Deadline, now, event| machine.handle(now, event);
     let show = |machine: &Deadline| format!("wakes {}", time(machine.wake_at()));
-    let table = explore(Deadline::start(Instant::ZERO, limits()), 6, &events, handle, show, |before, now, event, effect, after| {
-        let context = format!("{before:?} {now} {event:?} {effect:?}");
-        assert_eq!(before.max_at(), after.max_at(), "DEADLINE-1 {context}");
-        if now >= MAXIMUM {
-            assert_eq!(before, after, "DEADLINE-2 {context}");
-        }
-        if event == deadline::Event::Tick {
-            let due = before.wake_at().is_some_and(|at| at.as_nanos() <= now);
-            assert_eq!(matches!(effect, deadline::Effect::Elapsed(_)), due, "{context}");
-        }
-    });
+    let table = explore(
+        Deadline::start(Instant::ZERO, limits()),
+        6,
+        &events,
+        handle,
+        show,
+        |before, now, event, effect, after| {
+            let context = format!("{before:?} {now} {event:?} {effect:?}");
+            assert_eq!(before.max_at(), after.max_at(), "DEADLINE-1 {context}");
+            if now >= MAXIMUM {
+                assert_eq!(before, after, "DEADLINE-2 {context}");
+            }
+            if event == deadline::Event::Tick {
+                let due = before.wake_at().is_some_and(|at| at.as_nanos() <= now);
+                assert_eq!(matches!(effect, deadline::Effect::Elapsed(_)), due, "{context}");
+            }
+        },
+    );
     golden("deadline", table);
 }
 
@@ -231,7 +238,14 @@ impl Debug for Answer {
             coordinator::Effect::Respond { .. } => f.write_str("respond"),
             coordinator::Effect::Expired { clock: Clock::Idle, .. } => f.write_str("idle error"),
             coordinator::Effect::Expired { .. } => f.write_str("maximum error"),
-            other => write!(f, "{other:?}"),
+            other @ (coordinator::Effect::Nothing
+            | coordinator::Effect::Forward
+            | coordinator::Effect::Hold { .. }
+            | coordinator::Effect::Release
+            | coordinator::Effect::Quiet
+            | coordinator::Effect::Refused
+            | coordinator::Effect::Silent(_)
+            | coordinator::Effect::TooLate(_)) => write!(f, "{other:?}"),
         }
     }
 }

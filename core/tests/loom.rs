@@ -5,6 +5,7 @@
 //! Run: `RUSTFLAGS="--cfg steady_loom" cargo test -p mcp-steady-core --release --test loom --target-dir target/loom`
 
 use std::future::poll_fn;
+use std::sync::{Arc as Shared, Mutex};
 use std::task::{Context, Poll};
 
 use steady_core::coordinator::{Effect, Event, ServedRequest};
@@ -176,11 +177,11 @@ fn a_purge_reaches_a_producer_that_waits_for_room() {
 
 /// Ports of one exchange: a clock that stands still, and the one task that is spawned.
 #[derive(Clone, Default)]
-struct Still(std::sync::Arc<std::sync::Mutex<Option<BoxFuture<()>>>>);
+struct Still(Shared<Mutex<Option<BoxFuture<()>>>>);
 
 impl Still {
     fn ports(&self) -> Ports {
-        Ports { timer: std::sync::Arc::new(self.clone()), spawn: std::sync::Arc::new(self.clone()) }
+        Ports { timer: Shared::new(self.clone()), spawn: Shared::new(self.clone()) }
     }
 
     fn task(&self) -> BoxFuture<()> {
@@ -233,7 +234,7 @@ const REQUEST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":
 fn exchange(waits: bool) -> (Exchange<Once>, BoxFuture<()>) {
     let still = Still::default();
     let config = ServerConfig::default();
-    let exchange = Exchange::start(std::sync::Arc::new(Once { waits }), still.ports(), config, REQUEST);
+    let exchange = Exchange::start(Shared::new(Once { waits }), still.ports(), config, REQUEST);
     (exchange, still.task())
 }
 

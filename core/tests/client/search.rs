@@ -80,10 +80,10 @@ impl World {
                     idle: Some(Duration::from_nanos(self.size.idle)),
                     maximum: Some(Duration::from_nanos(self.size.maximum)),
                 };
-                let options = CallOptions { limits, contract: contracts()[contract].clone(), attempts: self.size.attempts };
+                let options =
+                    CallOptions { limits, contract: contracts()[contract].clone(), attempts: self.size.attempts };
                 let call = self.client.call(now, "payload", options).expect("below the cap");
-                let known =
-                    Known { started: now, contract, wires: vec![], out: None, maybe_sent: false, over: false };
+                let known = Known { started: now, contract, wires: vec![], out: None, maybe_sent: false, over: false };
                 assert!(self.calls.insert(call, known).is_none());
             }
             Op::Cancel(call) => self.client.cancel(now, call),
@@ -195,7 +195,11 @@ impl World {
             .collect();
         // Late ids all mean the same; whether there is one is told by the list of operations.
         let late = self.wires().len() - self.calls.values().filter(|known| known.out.is_some()).count();
-        format!("{calls:?} {late} {} {}", self.link_up, key::key(&self.client, ("calls", "next_call"), self.now.as_nanos()))
+        format!(
+            "{calls:?} {late} {} {}",
+            self.link_up,
+            key::key(&self.client, ("calls", "next_call"), self.now.as_nanos())
+        )
     }
 }
 

@@ -27,8 +27,7 @@ struct Key<'a> {
 /// at zero, generations and progress values are forgotten, call and wire ids become their rank.
 pub(crate) fn key(machine: &impl Debug, (from, to): (&str, &str), now: u64) -> String {
     let members = (from, to);
-    let mut key =
-        Key { out: String::new(), now, next: Number::Plain, ids: BTreeMap::new(), members, counts: false };
+    let mut key = Key { out: String::new(), now, next: Number::Plain, ids: BTreeMap::new(), members, counts: false };
     write!(key, "{machine:?}").expect("writing to a String");
     key.out
 }
