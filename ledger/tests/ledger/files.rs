@@ -71,7 +71,7 @@ fn the_file_is_durable_by_its_settings() {
 #[test]
 fn a_changed_or_missing_result_is_corrupt_and_not_run_again() {
     let tampering = [
-        "UPDATE ledger_result SET body = replace(body, 'kept', 'lost')",
+        "UPDATE ledger_result SET body = CAST(replace(body, 'kept', 'lost') AS BLOB)",
         "UPDATE ledger_result SET body = x''",
         "DELETE FROM ledger_result",
         "UPDATE ledger_key SET result_digest = zeroblob(32)",

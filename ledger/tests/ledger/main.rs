@@ -1,4 +1,5 @@
 //! What the ledger promises, on real files.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod effects;
 mod files;
