@@ -3,6 +3,7 @@
 
 mod effects;
 mod files;
+mod model;
 mod once;
 mod privacy;
 mod replay;
