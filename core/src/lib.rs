@@ -6,5 +6,8 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod deadline;
 pub mod id;
+pub mod progress;
+pub mod request;
 pub mod time;
