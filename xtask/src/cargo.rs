@@ -1,0 +1,82 @@
+//! What cargo knows about the checkout: its root, its target folder, its members.
+
+use crate::error::Error;
+use crate::process::Command;
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// The workspace, as `cargo metadata` tells it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Workspace {
+    #[serde(rename = "workspace_root")]
+    pub(crate) root: PathBuf,
+    #[serde(rename = "target_directory")]
+    pub(crate) target: PathBuf,
+    pub(crate) packages: Vec<Package>,
+}
+
+/// A member.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) name: String,
+    pub(crate) manifest_path: PathBuf,
+    pub(crate) dependencies: Vec<Dependency>,
+    pub(crate) targets: Vec<Target>,
+}
+
+/// What a member depends on, whatever the kind and the platform.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// `None` for a normal dependency, else `dev` or `build`.
+    pub(crate) kind: Option<String>,
+}
+
+/// A library, program, test or benchmark of a member.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Target {
+    pub(crate) name: String,
+    pub(crate) kind: Vec<String>,
+}
+
+/// The command behind [`Workspace::load`].
+pub(crate) const METADATA: &str = "cargo metadata --format-version 1 --no-deps";
+
+impl Workspace {
+    /// Asks cargo about the workspace of the current folder.
+    pub(crate) fn load() -> Result<Self, Error> {
+        let done = Command::line(METADATA).capture()?;
+        let text = done.success_or_exit(METADATA)?;
+        Self::parse(&text)
+    }
+
+    /// Reads the answer of `cargo metadata`.
+    pub(crate) fn parse(text: &str) -> Result<Self, Error> {
+        serde_json::from_str(text).map_err(|why| Error::check(format!("cargo metadata answers in a new form: {why}")))
+    }
+
+    /// A folder under `target/`, made if it is not there.
+    pub(crate) fn scratch(&self, name: &str) -> Result<PathBuf, Error> {
+        let path = self.target.join(name);
+        std::fs::create_dir_all(&path).map_err(Error::file(&path))?;
+        Ok(path)
+    }
+
+    /// The program `name` of the profile that `cargo build` uses by default.
+    pub(crate) fn program(&self, name: &str) -> PathBuf {
+        program_in(&self.target, name)
+    }
+}
+
+/// The program `name` below a target folder.
+pub(crate) fn program_in(target: &Path, name: &str) -> PathBuf {
+    target.join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
+}
+
+impl Package {
+    /// The names of this package's benchmarks.
+    pub(crate) fn benches(&self) -> impl Iterator<Item = &str> {
+        let targets = self.targets.iter();
+        targets.filter(|t| t.kind.iter().any(|k| k == "bench")).map(|t| t.name.as_str())
+    }
+}
