@@ -85,7 +85,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     let Some(bench) = BENCHES.iter().find(|bench| bench.name == options.name) else {
         return Err(Error::check(format!("no benchmark is named {}", options.name)));
     };
-    let workspace = Workspace::load()?;
+    let workspace = Workspace::enter()?;
     let rows = bench.measure(&workspace, console)?;
     let json = rows::to_json(&rows);
     let path = workspace.scratch("bench")?.join(format!("{}.json", bench.name));

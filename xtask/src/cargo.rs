@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Workspace {
     #[serde(rename = "workspace_root")]
     pub(crate) root: PathBuf,
+    /// Relative to the root if it lies there.
     #[serde(rename = "target_directory")]
     pub(crate) target: PathBuf,
     pub(crate) packages: Vec<Package>,
@@ -43,11 +44,19 @@ pub(crate) struct Target {
 pub(crate) const METADATA: &str = "cargo metadata --format-version 1 --no-deps";
 
 impl Workspace {
-    /// Asks cargo about the workspace of the current folder.
-    pub(crate) fn load() -> Result<Self, Error> {
+    /// Asks cargo about the workspace of the current folder and goes to its
+    /// root, so that a command reads the same on every machine.
+    pub(crate) fn enter() -> Result<Self, Error> {
         let done = Command::line(METADATA).capture()?;
-        let text = done.success_or_exit(METADATA)?;
-        Self::parse(&text)
+        let mut workspace = Self::parse(&done.success_or_exit(METADATA)?)?;
+        std::env::set_current_dir(&workspace.root).map_err(Error::file(&workspace.root))?;
+        workspace.target = workspace.from_root(&workspace.target);
+        Ok(workspace)
+    }
+
+    /// The path as seen from the root, where everything runs.
+    fn from_root(&self, path: &Path) -> PathBuf {
+        path.strip_prefix(&self.root).unwrap_or(path).to_path_buf()
     }
 
     /// Reads the answer of `cargo metadata`.
@@ -64,13 +73,8 @@ impl Workspace {
 
     /// The program `name` of the profile that `cargo build` uses by default.
     pub(crate) fn program(&self, name: &str) -> PathBuf {
-        program_in(&self.target, name)
+        self.target.join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
     }
-}
-
-/// The program `name` below a target folder.
-pub(crate) fn program_in(target: &Path, name: &str) -> PathBuf {
-    target.join("debug").join(format!("{name}{}", std::env::consts::EXE_SUFFIX))
 }
 
 impl Package {

@@ -6,7 +6,7 @@ use crate::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::{Mutex, PoisonError};
 
@@ -16,14 +16,13 @@ pub(crate) struct Command {
     program: String,
     args: Vec<String>,
     env: Vec<(String, String)>,
-    dir: Option<PathBuf>,
 }
 
 impl Command {
     /// A program without arguments.
     pub(crate) fn new(program: impl AsRef<Path>) -> Self {
         let program = program.as_ref().display().to_string();
-        Self { program, args: Vec::new(), env: Vec::new(), dir: None }
+        Self { program, args: Vec::new(), env: Vec::new() }
     }
 
     /// A line without quotes, split at its spaces.
@@ -50,12 +49,6 @@ impl Command {
         self
     }
 
-    /// Sets the folder that the program starts in.
-    pub(crate) fn dir(mut self, dir: &Path) -> Self {
-        self.dir = Some(dir.to_path_buf());
-        self
-    }
-
     /// The standard library's builder for this, for other ways to run it.
     pub(crate) fn builder(&self) -> std::process::Command {
         let mut builder = std::process::Command::new(&self.program);
@@ -63,9 +56,6 @@ impl Command {
         // Logs are read as text.
         builder.env("CARGO_TERM_COLOR", "never").env("NO_COLOR", "1");
         builder.stdin(Stdio::null());
-        if let Some(dir) = &self.dir {
-            builder.current_dir(dir);
-        }
         builder
     }
 

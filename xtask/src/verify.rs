@@ -86,14 +86,16 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
         return Err(Error::check("--only and --skip leave no step; `--list` shows their names"));
     }
     let live = options.verbose.then_some(console);
-    let mut session = Session::new(Workspace::load()?, console, live)?;
+    let workspace = Workspace::enter()?;
+    let result = workspace.target.join("verify.json");
+    let mut session = Session::new(workspace, console, live)?;
     let rows: Vec<StepRow> = selected.into_iter().map(|step| run_step(step, options.ci, &mut session)).collect();
     let report = Report::new(rows, session.into_statements());
-    let path = report.write()?;
+    report.write(&result)?;
     if options.json {
         Console::stdout().say(&report.json());
     }
-    console.say(&format!("\n{}\n\nresult: {}\n{}", report.table(), path.display(), report.last_line()));
+    console.say(&format!("\n{}\n\nresult: {}\n{}", report.table(), result.display(), report.last_line()));
     Ok(report.ok())
 }
 

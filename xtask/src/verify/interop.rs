@@ -6,7 +6,7 @@ use super::session::Session;
 use crate::error::Error;
 use crate::process::Command;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Where the scripts are, from the root of the workspace.
 const SCRIPTS: &str = "sim/tests/interop";
@@ -15,7 +15,7 @@ const SCRIPTS: &str = "sim/tests/interop";
 pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
     session.line("cargo build -p mcp-steady-sim --bin steady-sim")?;
     let home = session.workspace.scratch("interop")?;
-    let scripts = session.workspace.root.join(SCRIPTS);
+    let scripts = PathBuf::from(SCRIPTS);
     let server = session.workspace.program("steady-sim");
     let ledger = fresh_ledger(&home)?;
     let serve = |client: Command| client.arg(&server).args(["serve", "--stdio", "--ledger"]).arg(&ledger);
@@ -28,7 +28,7 @@ pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
 }
 
 /// An empty folder with a name for the ledger in it.
-fn fresh_ledger(home: &Path) -> Result<std::path::PathBuf, Error> {
+fn fresh_ledger(home: &Path) -> Result<PathBuf, Error> {
     let folder = home.join("ledger");
     if folder.exists() {
         fs::remove_dir_all(&folder).map_err(Error::file(&folder))?;
@@ -60,8 +60,8 @@ fn node(session: &mut Session, scripts: &Path, home: &Path) -> Result<Command, E
     let manifest = copy("package.json")?;
     let script = copy("typescript_client.mjs")?;
     install(&manifest, &folder.join("node_modules"), |_| {
-        let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts");
-        session.run(&npm.dir(&folder)).map(drop)
+        let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts --prefix");
+        session.run(&npm.arg(&folder)).map(drop)
     })?;
     Ok(Command::new("node").arg(script))
 }
@@ -82,7 +82,7 @@ fn install(wanted: &Path, folder: &Path, run: impl FnOnce(&Path) -> Result<(), E
 fn drive(session: &mut Session, client: &Command) -> Result<String, Error> {
     let done = session.attempt(client)?;
     for line in done.stdout.lines() {
-        session.say(line);
+        session.show(line);
     }
     done.checked(client)?;
     let reservation = done.stdout.lines().find_map(|line| line.strip_prefix("reservation "));

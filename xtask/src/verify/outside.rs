@@ -25,12 +25,13 @@ pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
     // The target folder is shared, so what the workspace has built is not
     // built again.
     let target = session.workspace.target.clone();
-    session.run(&Command::line("cargo build --target-dir").arg(&target).dir(&folder))?;
+    let manifest = folder.join("Cargo.toml");
+    session.run(&Command::line("cargo build --manifest-path").arg(&manifest).args(["--target-dir"]).arg(&target))?;
     let program = Command::new(session.workspace.program("outside"));
     session.announce(&program.to_string());
     talk(session, &program)?;
-    let tree = Command::line("cargo tree -e normal --prefix none");
-    let tree = session.run(&tree.dir(&folder))?.stdout;
+    let tree = Command::line("cargo tree -e normal --prefix none --manifest-path").arg(&manifest);
+    let tree = session.run(&tree)?.stdout;
     let crates = crate_names(&tree);
     session.say(&format!("{} crates with the server itself", crates.len()));
     let came = ABSENT.iter().filter(|name| crates.contains(**name));

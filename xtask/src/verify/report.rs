@@ -2,11 +2,10 @@
 
 use super::statements::Statement;
 use super::step::{Outcome, Step};
-use crate::cargo::Workspace;
 use crate::error::Error;
 use crate::table::Table;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::Duration;
 
 /// A step as it went.
@@ -61,11 +60,9 @@ impl Report {
         serde_json::to_string_pretty(self).unwrap_or_default()
     }
 
-    /// Writes `target/verify.json` and says where it is.
-    pub(crate) fn write(&self) -> Result<PathBuf, Error> {
-        let path = Workspace::load()?.target.join("verify.json");
-        std::fs::write(&path, self.json() + "\n").map_err(Error::file(&path))?;
-        Ok(path)
+    /// Writes the form for programs.
+    pub(crate) fn write(&self, path: &Path) -> Result<(), Error> {
+        std::fs::write(path, self.json() + "\n").map_err(Error::file(path))
     }
 
     /// The form for people.

@@ -52,10 +52,15 @@ impl Session {
         self.commands.push(line.to_string());
     }
 
-    /// Prints a line that belongs to the result of the step.
+    /// Prints and logs a line that belongs to the result of the step.
     pub(crate) fn say(&mut self, text: &str) {
-        self.console.say(&format!("   {text}"));
+        self.show(text);
         self.sink.line(text);
+    }
+
+    /// Prints a line that the log has already.
+    pub(crate) fn show(&mut self, text: &str) {
+        self.console.say(&format!("   {text}"));
     }
 
     /// Prints and runs a command; how it ends is for the caller.
@@ -95,9 +100,11 @@ impl Session {
     }
 }
 
-/// The last `lines` lines, set off from the rest.
+/// The last `lines` lines, set off from the rest, without cargo's news about
+/// what it compiles.
 fn tail(text: &str, lines: usize) -> String {
-    let all: Vec<&str> = text.lines().collect();
+    let news = ["   Compiling ", "    Checking ", " Documenting "];
+    let all: Vec<&str> = text.lines().filter(|line| !news.iter().any(|word| line.starts_with(word))).collect();
     let from = all.len().saturating_sub(lines);
     let shown: Vec<String> = all[from..].iter().map(|line| format!("   | {line}")).collect();
     shown.join("\n")
@@ -111,6 +118,7 @@ mod tests {
     fn the_tail_is_the_end_of_the_log() {
         assert_eq!(tail("a\nb\nc\n", 2), "   | b\n   | c");
         assert_eq!(tail("a\n", 9), "   | a");
+        assert_eq!(tail("a\n   Compiling x v1\nb\n", 2), "   | a\n   | b");
         assert_eq!(tail("", 9), "");
     }
 }

@@ -62,19 +62,18 @@ fn prefix(number: usize) -> String {
 
 /// The step: uses what the test step saw, or runs these tests alone.
 pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
+    let mut findings = Vec::new();
     if session.tests.is_none() {
         let (tests, done) = run_tests(session, TestRun::Statements)?;
         session.tests = Some(tests);
-        // A test that fails is told below, by its statement; a build that
-        // fails leaves no test at all and is told by all of them.
-        drop(done);
+        findings.extend(done.err().map(|error| error.to_string()));
     }
     let statements = session.tests.as_ref().map(judge).unwrap_or_default();
     for statement in &statements {
         session.say(&statement.line());
     }
-    let findings = statements.iter().filter(|statement| !statement.holds()).map(finding);
-    Error::unless_empty(findings.collect())
+    findings.extend(statements.iter().filter(|statement| !statement.holds()).map(finding));
+    Error::unless_empty(findings)
 }
 
 fn finding(statement: &Statement) -> String {
