@@ -50,12 +50,12 @@ impl Workspace {
         let done = Command::line(METADATA).capture()?;
         let mut workspace = Self::parse(&done.success_or_exit(METADATA)?)?;
         std::env::set_current_dir(&workspace.root).map_err(Error::file(&workspace.root))?;
-        workspace.target = workspace.from_root(&workspace.target);
+        workspace.target = workspace.short(&workspace.target);
         Ok(workspace)
     }
 
     /// The path as seen from the root, where everything runs.
-    fn from_root(&self, path: &Path) -> PathBuf {
+    fn short(&self, path: &Path) -> PathBuf {
         path.strip_prefix(&self.root).unwrap_or(path).to_path_buf()
     }
 
