@@ -54,7 +54,7 @@ impl Command {
         let mut builder = std::process::Command::new(&self.program);
         builder.args(&self.args).envs(self.env.iter().map(|(name, value)| (name, value)));
         // Logs are read as text.
-        builder.env("CARGO_TERM_COLOR", "never").env("NO_COLOR", "1");
+        builder.env("CARGO_TERM_COLOR", "never").env("NO_COLOR", "1").env("TERM", "dumb");
         builder.stdin(Stdio::null());
         builder
     }

@@ -100,11 +100,12 @@ impl Session {
     }
 }
 
-/// The last `lines` lines, set off from the rest, without cargo's news about
-/// what it compiles.
+/// The last `lines` lines, set off from the rest, without the good news: what
+/// is compiled and which test passes.
 fn tail(text: &str, lines: usize) -> String {
-    let news = ["   Compiling ", "    Checking ", " Documenting "];
-    let all: Vec<&str> = text.lines().filter(|line| !news.iter().any(|word| line.starts_with(word))).collect();
+    let news = ["   Compiling ", "    Checking ", " Documenting ", "        PASS ["];
+    let is_news = |line: &str| news.iter().any(|word| line.starts_with(word)) || line.ends_with(" ... ok");
+    let all: Vec<&str> = text.lines().filter(|line| !is_news(line)).collect();
     let from = all.len().saturating_sub(lines);
     let shown: Vec<String> = all[from..].iter().map(|line| format!("   | {line}")).collect();
     shown.join("\n")
@@ -118,7 +119,7 @@ mod tests {
     fn the_tail_is_the_end_of_the_log() {
         assert_eq!(tail("a\nb\nc\n", 2), "   | b\n   | c");
         assert_eq!(tail("a\n", 9), "   | a");
-        assert_eq!(tail("a\n   Compiling x v1\nb\n", 2), "   | a\n   | b");
+        assert_eq!(tail("a\n   Compiling x v1\ntest x ... ok\nb\n", 2), "   | a\n   | b");
         assert_eq!(tail("", 9), "");
     }
 }

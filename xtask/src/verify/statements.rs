@@ -70,7 +70,7 @@ pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
     }
     let statements = session.tests.as_ref().map(judge).unwrap_or_default();
     for statement in &statements {
-        session.say(&statement.line());
+        session.show(&statement.line());
     }
     findings.extend(statements.iter().filter(|statement| !statement.holds()).map(finding));
     Error::unless_empty(findings)

@@ -165,9 +165,9 @@ fn test(session: &mut Session) -> Result<(), Error> {
     let (tests, done) = run_tests(session, TestRun::All)?;
     session.say(&format!("{} tests ran", tests.len()));
     session.tests = Some(tests);
-    done?;
     // Without nextest these have run already.
-    if nextest { session.line("cargo test --doc --workspace").map(drop) } else { Ok(()) }
+    let docs = if nextest { session.line("cargo test --doc --workspace").map(drop) } else { Ok(()) };
+    done.and(docs)
 }
 
 fn bench_smoke(session: &mut Session) -> Result<(), Error> {
