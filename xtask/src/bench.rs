@@ -106,7 +106,8 @@ impl Bench {
         if criterion.exists() {
             fs::remove_dir_all(&criterion).map_err(Error::file(&criterion))?;
         }
-        let command = self.command(&lines, &criterion);
+        // A benchmark runs in the folder of its package.
+        let command = self.command(&workspace.root.join(&lines), &workspace.root.join(&criterion));
         console.say(&format!("$ {command}"));
         let log = folder.join(format!("{}.log", self.name));
         let sink = Sink::new(File::create(&log).map_err(Error::file(&log))?, Some(console));
