@@ -40,7 +40,7 @@ pub(crate) struct Target {
     pub(crate) kind: Vec<String>,
 }
 
-/// The command behind [`Workspace::load`].
+/// The command behind [`Workspace::enter`].
 pub(crate) const METADATA: &str = "cargo metadata --format-version 1 --no-deps";
 
 impl Workspace {
