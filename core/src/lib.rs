@@ -1,4 +1,19 @@
 //! No-IO state machines and the runtime-agnostic kernel of mcp-steady.
+//!
+//! Every decision of the project is here: pure machines that are values and get the time handed in, and (feature `std`, on
+//! by default) the [`kernel`] that carries them for every transport. Without `std` nothing here can reach a clock, a
+//! socket, a thread or a source of randomness, and `cargo check --no-default-features` shows it.
+//!
+//! | module | decides |
+//! |---|---|
+//! | [`request`], [`deadline`] | how one request ends, on either side |
+//! | [`coordinator`] | all requests of a server's connection, or of one HTTP exchange |
+//! | [`client`] | a client's calls, their attempts, the cancel signal by transport, late answers |
+//! | [`progress`], [`outbound`] | what reaches a slow reader, and what is dropped for it |
+//! | [`backoff`], [`retry`] | whether a call may be sent again, and when |
+//! | [`subscription`], [`task`] | recovery of a listen stream; a durable task's status |
+//! | [`idempotency`] | what makes two calls the same |
+//! | [`rpc`] | messages as text, both ways |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -6,8 +21,19 @@ extern crate alloc;
 #[cfg(feature = "std")]
 extern crate std;
 
+pub mod backoff;
+pub mod client;
+pub mod coordinator;
 pub mod deadline;
 pub mod id;
+pub mod idempotency;
+#[cfg(feature = "std")]
+pub mod kernel;
+pub mod outbound;
 pub mod progress;
 pub mod request;
+pub mod retry;
+pub mod rpc;
+pub mod subscription;
+pub mod task;
 pub mod time;

@@ -1,1 +1,64 @@
-//! Skeleton.
+//! Runs a mutation once for a business key, durably.
+//!
+//! A request id only matches an answer to a question: it does not keep a retried call from charging a card twice. The
+//! [`Ledger`] does. It checks the key, runs the effect, counts it and stores its result in **one** transaction of one
+//! SQLite file, and answers only after that transaction is on disk. A retry with the same key and the same arguments
+//! gets the stored result; with other arguments it is refused; and no passage of time makes a key run again.
+//!
+//! ```
+//! use steady_ledger::{EffectError, Executed, Key, Ledger, Options, Request, Scope};
+//!
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("shop.db");
+//! let schema = "CREATE TABLE IF NOT EXISTS stock(sku TEXT PRIMARY KEY, left INTEGER NOT NULL) STRICT;
+//!               INSERT OR IGNORE INTO stock VALUES ('a-1', 10);";
+//! let ledger = Ledger::open(&path, Options { schema: schema.into(), ..Options::default() })?;
+//!
+//! let scope = Scope::new("tenant-1", "reserve_inventory");
+//! let key = Key::parse("order-7")?;
+//! let reserve = || {
+//!     ledger.execute(&Request::new(&scope, &key, r#"{"sku":"a-1","quantity":2}"#), |tx| {
+//!         tx.execute("UPDATE stock SET left = left - 2 WHERE sku = 'a-1'", [])?;
+//!         Ok(tx.query_row("SELECT left FROM stock WHERE sku = 'a-1'", [], |row| row.get::<_, i64>(0))?)
+//!     })
+//! };
+//! assert_eq!(reserve()?, Executed::Fresh(8));
+//! assert_eq!(reserve()?, Executed::Replayed(8));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! **Invariants** (each has a test of its name's meaning in `tests/`):
+//!
+//! - A key of a scope has at most one committed effect, over all handles, processes and restarts on one file.
+//! - Nothing is answered that is not on disk, and nothing is on disk without its key.
+//! - Every answer, fresh or replayed, is decoded from stored bytes: no two callers share a value.
+//! - Raw arguments are never stored. What is stored of them is a keyed hash.
+//! - An effect cannot end, split or outlive its transaction.
+//!
+//! The promise covers power cuts as far as the disk keeps what it says it has synced, and one machine: SQLite's
+//! write-ahead log does not work over network file systems.
+#![forbid(unsafe_code)]
+
+mod effect;
+mod error;
+mod file;
+mod guard;
+mod lane;
+mod ledger;
+mod options;
+mod record;
+mod request;
+mod secret;
+mod transaction;
+
+pub use effect::{EffectError, EffectTx, ReadTx};
+pub use error::{BoxError, LedgerError};
+pub use ledger::Ledger;
+pub use options::{Clock, Options};
+pub use request::{Executed, Reconciled, Request, Unkeyed};
+pub use secret::Secret;
+
+/// The SQLite binding whose [`rusqlite::Params`], [`rusqlite::Row`] and errors an effect uses.
+pub use rusqlite;
+pub use steady_core::idempotency::{CanonicalError, Key, Scope, State};
+pub use steady_core::time::WallTime;

@@ -1,1 +1,8 @@
-//! Skeleton.
+//! The simulator and the lab of mcp-steady: the shipped machines and the shipped kernel under virtual time.
+//!
+//! The library knows no runtime, no transport and no real clock; the binary's feature `live` brings those.
+#![forbid(unsafe_code)]
+
+pub mod demo;
+pub mod lab;
+pub mod world;

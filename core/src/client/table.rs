@@ -1,0 +1,391 @@
+//! The table of calls: wire ids, attempts, deadlines, and the queue of what is to be done.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{CallOptions, CancelSignal, Config, Counters, Finished, Outcome};
+use crate::backoff::Jitter;
+use crate::id::{Attempt, CallId, WireId};
+use crate::progress::{self, Gate, Progress};
+use crate::request::{self, Request, Terminal};
+use crate::retry::{BudgetEffect, BudgetEvent, RetryBudget, SendPhase, Verdict};
+use crate::time::Instant;
+
+/// What the world did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a shell feeds these; the machine matches each")]
+pub enum Input<R> {
+    /// An answer under this id.
+    Response {
+        /// The id it answers.
+        wire: WireId,
+        /// The answer.
+        answer: R,
+    },
+    /// Progress under this token, which is the attempt's id.
+    Progress {
+        /// The token.
+        wire: WireId,
+        /// The value.
+        value: Progress,
+    },
+    /// The server sent `notifications/cancelled` for this id.
+    Cancelled {
+        /// The id.
+        wire: WireId,
+    },
+    /// The link proved that no byte of this attempt left.
+    NotSent {
+        /// The attempt.
+        wire: WireId,
+    },
+    /// The stream of this attempt ended without an answer (HTTP).
+    StreamLost {
+        /// The attempt.
+        wire: WireId,
+    },
+    /// The link is gone, and every attempt on it.
+    LinkLost,
+    /// The link is there again.
+    LinkUp,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+#[expect(clippy::exhaustive_enums, reason = "the last answer is Idle; callers loop until then")]
+pub enum Output<P, R> {
+    /// Send the request under this id, which is also its progress token.
+    Send {
+        /// The call.
+        call: CallId,
+        /// The id of this attempt.
+        wire: WireId,
+        /// Which attempt it is.
+        attempt: Attempt,
+        /// What to send: the same bytes for every attempt.
+        payload: P,
+    },
+    /// Tell the server in the transport's way that this attempt is given up.
+    Signal {
+        /// The attempt.
+        wire: WireId,
+        /// The way.
+        signal: CancelSignal,
+    },
+    /// Hand this progress to the application.
+    Progress {
+        /// The call.
+        call: CallId,
+        /// The value.
+        value: Progress,
+    },
+    /// The call is over.
+    Finished {
+        /// The call.
+        call: CallId,
+        /// How, and what may be done next.
+        finished: Finished<R>,
+    },
+    /// Nothing more at this time; call `handle_timeout` at `wake_at`, or come back after the next event.
+    Idle {
+        /// The next deadline, if there is one.
+        wake_at: Option<Instant>,
+    },
+}
+
+/// Why a call was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// The cap of calls in flight is reached.
+    #[error("there are {limit} calls in flight already: wait for one to end, or raise the limit")]
+    Full {
+        /// The cap.
+        limit: usize,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Call<P> {
+    request: Request,
+    gate: Gate,
+    held: Option<Progress>,
+    payload: P,
+    options: CallOptions,
+    attempt: Attempt,
+    /// The id of the attempt that may be running; none in a pause.
+    wire: Option<WireId>,
+    /// Over all attempts so far.
+    phase: SendPhase,
+    retry_at: Option<Instant>,
+    armed_at: Option<Instant>,
+}
+
+impl<P> Call<P> {
+    fn wake_at(&self) -> Option<Instant> {
+        [self.request.wake_at(), self.gate.wake_at(), self.retry_at].into_iter().flatten().min()
+    }
+}
+
+/// A client's calls. `P` is what is sent, `R` is an answer. See the [module](super).
+#[derive(Clone, Debug)]
+pub struct Client<P, R> {
+    config: Config,
+    jitter: Jitter,
+    budget: RetryBudget,
+    calls: BTreeMap<CallId, Call<P>>,
+    wires: BTreeMap<WireId, CallId>,
+    deadlines: BTreeSet<(Instant, CallId)>,
+    /// Bounded by what one event can cause: a few for each call in flight.
+    outputs: VecDeque<Output<P, R>>,
+    next_call: u64,
+    next_wire: u64,
+    link_up: bool,
+    counters: Counters,
+}
+
+impl<P: Clone, R> Client<P, R> {
+    /// No calls; the link is there.
+    #[must_use]
+    pub fn new(now: Instant, config: Config, jitter: Jitter) -> Self {
+        Self {
+            budget: RetryBudget::new(now, config.budget),
+            config,
+            jitter,
+            calls: BTreeMap::new(),
+            wires: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            outputs: VecDeque::new(),
+            next_call: 1,
+            next_wire: 1,
+            link_up: true,
+            counters: Counters::default(),
+        }
+    }
+
+    /// Starts a call.
+    ///
+    /// # Errors
+    /// [`CallError::Full`] at the cap.
+    pub fn call(&mut self, now: Instant, payload: P, options: CallOptions) -> Result<CallId, CallError> {
+        if self.calls.len() >= self.config.in_flight {
+            return Err(CallError::Full { limit: self.config.in_flight });
+        }
+        let id = CallId::new(self.next_call);
+        self.next_call += 1;
+        let _earned: BudgetEffect = self.budget.handle(now, BudgetEvent::CallStarted);
+        let call = Call {
+            request: Request::start(now, options.limits),
+            gate: Gate::new(self.config.progress_interval),
+            held: None,
+            payload,
+            options,
+            attempt: Attempt::FIRST,
+            wire: None,
+            phase: SendPhase::NeverSent,
+            retry_at: Some(now),
+            armed_at: None,
+        };
+        self.calls.insert(id, call);
+        self.send_if_due(now, id);
+        self.arm(id);
+        Ok(id)
+    }
+
+    /// The application gives a call up, or dropped it. Settled at once; nothing if it was over.
+    pub fn cancel(&mut self, now: Instant, call: CallId) {
+        self.end(now, call, request::Event::Cancel);
+    }
+
+    /// Something happened outside.
+    pub fn handle_input(&mut self, now: Instant, input: Input<R>) {
+        match input {
+            Input::Response { wire, answer } => self.respond(now, wire, answer),
+            Input::Progress { wire, value } => self.progress(now, wire, value),
+            Input::Cancelled { wire: _ } => self.counters.stray_cancellations += 1,
+            Input::NotSent { wire } => self.attempt_failed(now, wire, SendPhase::NeverSent),
+            Input::StreamLost { wire } => self.attempt_failed(now, wire, SendPhase::MaybeSent),
+            Input::LinkLost => {
+                self.link_up = false;
+                while let Some((&wire, _)) = self.wires.first_key_value() {
+                    self.attempt_failed(now, wire, SendPhase::MaybeSent);
+                }
+            }
+            Input::LinkUp => {
+                self.link_up = true;
+                let waiting: alloc::vec::Vec<CallId> = self.calls.keys().copied().collect();
+                for call in waiting {
+                    self.send_if_due(now, call);
+                    self.arm(call);
+                }
+            }
+        }
+    }
+
+    /// Time has passed. Too early it does nothing; after it no deadline at or before `now` remains.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&(at, id)) = self.deadlines.first().filter(|(at, _)| *at <= now) {
+            self.deadlines.remove(&(at, id));
+            let Some(call) = self.calls.get_mut(&id) else { continue };
+            call.armed_at = None;
+            if call.gate.handle(now, progress::Event::Tick) == progress::Effect::Release {
+                self.release_held(id);
+            }
+            self.end(now, id, request::Event::Tick);
+            self.send_if_due(now, id);
+            self.arm(id);
+        }
+    }
+
+    /// What to do next. Call until [`Output::Idle`].
+    pub fn poll_output(&mut self) -> Output<P, R> {
+        let wake_at = self.deadlines.first().map(|(at, _)| *at);
+        self.outputs.pop_front().unwrap_or(Output::Idle { wake_at })
+    }
+
+    /// Calls in flight, pauses included.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.calls.len()
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub const fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn respond(&mut self, now: Instant, wire: WireId, answer: R) {
+        let Some(&id) = self.wires.get(&wire) else { return self.count_stray(wire, true) };
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let request::Effect::Settled(Terminal::Completed) = call.request.handle(now, request::Event::Complete) else {
+            return;
+        };
+        if call.gate.handle(now, progress::Event::Finish) == progress::Effect::Release {
+            self.release_held(id);
+        }
+        // The server has answered: there is nobody to signal.
+        self.wires.remove(&wire);
+        self.finish(id, Outcome::Answered(answer), None);
+    }
+
+    fn progress(&mut self, now: Instant, wire: WireId, value: Progress) {
+        let Some(&id) = self.wires.get(&wire) else { return self.count_stray(wire, false) };
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        let mut gate = call.gate;
+        let passed = gate.handle(now, progress::Event::Report(value));
+        if passed == progress::Effect::Refused {
+            self.counters.refused_progress += 1;
+            return;
+        }
+        if self.end(now, id, request::Event::Progress) {
+            return;
+        }
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.gate = gate;
+        match passed {
+            progress::Effect::Forward => {
+                call.held = None;
+                self.outputs.push_back(Output::Progress { call: id, value });
+            }
+            progress::Effect::Hold { .. } => call.held = Some(value),
+            progress::Effect::Nothing | progress::Effect::Release | progress::Effect::Refused => {}
+        }
+        self.arm(id);
+    }
+
+    fn release_held(&mut self, id: CallId) {
+        if let Some(value) = self.calls.get_mut(&id).and_then(|call| call.held.take()) {
+            self.outputs.push_back(Output::Progress { call: id, value });
+        }
+    }
+
+    fn count_stray(&mut self, wire: WireId, answer: bool) {
+        if answer && wire.number() < self.next_wire {
+            self.counters.late_answers += 1;
+        } else {
+            self.counters.unknown_ids += 1;
+        }
+    }
+
+    /// Feeds an event that may end a call without an answer; whether it did.
+    fn end(&mut self, now: Instant, id: CallId, event: request::Event) -> bool {
+        let Some(call) = self.calls.get_mut(&id) else { return true };
+        let request::Effect::Settled(terminal) = call.request.handle(now, event) else { return false };
+        let outcome = match (terminal, call.phase) {
+            (Terminal::Cancelled, _) => Outcome::Cancelled,
+            (Terminal::IdleTimeout, _) => Outcome::IdleTimeout,
+            (Terminal::MaxTimeout, _) => Outcome::MaxTimeout,
+            (Terminal::Lost, SendPhase::NeverSent) => Outcome::NeverSent,
+            (Terminal::Completed | Terminal::Lost, _) => Outcome::Unknown,
+        };
+        // An attempt that is out may have reached the server.
+        let phase = if call.wire.is_some() { SendPhase::MaybeSent } else { call.phase };
+        let verdict = call.options.contract.verdict(phase);
+        if let Some(wire) = call.wire {
+            self.wires.remove(&wire);
+            self.outputs.push_back(Output::Signal { wire, signal: self.config.transport.cancel_signal() });
+        }
+        self.finish(id, outcome, Some(verdict));
+        true
+    }
+
+    fn finish(&mut self, id: CallId, outcome: Outcome<R>, verdict: Option<Verdict>) {
+        if let Some(call) = self.calls.remove(&id) {
+            if let Some(at) = call.armed_at {
+                self.deadlines.remove(&(at, id));
+            }
+            self.outputs.push_back(Output::Finished { call: id, finished: Finished { outcome, verdict } });
+        }
+    }
+
+    /// An attempt ended without an answer: send again after a pause, or end the call.
+    fn attempt_failed(&mut self, now: Instant, wire: WireId, phase: SendPhase) {
+        let Some(id) = self.wires.remove(&wire) else { return };
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        call.wire = None;
+        if phase == SendPhase::MaybeSent {
+            call.phase = SendPhase::MaybeSent;
+        }
+        let allowed = match call.options.contract.verdict(call.phase) {
+            Verdict::Retry | Verdict::RetrySameKey => call.attempt.number() < call.options.attempts,
+            Verdict::ReconcileFirst => false,
+        };
+        if !allowed || self.budget.handle(now, BudgetEvent::RetryWanted) != BudgetEffect::Granted {
+            self.end(now, id, request::Event::Lost);
+            return;
+        }
+        let pause = self.config.backoff.delay(call.attempt, &mut self.jitter);
+        call.retry_at = Some(now + pause);
+        call.attempt = call.attempt.next();
+        self.counters.retries += 1;
+        self.arm(id);
+    }
+
+    fn send_if_due(&mut self, now: Instant, id: CallId) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        if !self.link_up || call.retry_at.is_none_or(|at| now < at) {
+            return;
+        }
+        call.retry_at = None;
+        let wire = WireId::new(self.next_wire);
+        self.next_wire += 1;
+        call.wire = Some(wire);
+        let (attempt, payload) = (call.attempt, call.payload.clone());
+        self.wires.insert(wire, id);
+        self.outputs.push_back(Output::Send { call: id, wire, attempt, payload });
+    }
+
+    /// Puts the call's next deadline into the order, if it is earlier than the one that is there. A later one is put in
+    /// when the earlier one comes up.
+    fn arm(&mut self, id: CallId) {
+        let Some(call) = self.calls.get_mut(&id) else { return };
+        // A retry that is due waits for the link, not for the clock.
+        let wake_at = if self.link_up { call.wake_at() } else { call.request.wake_at() };
+        let Some(at) = wake_at.filter(|at| call.armed_at.is_none_or(|armed| *at < armed)) else { return };
+        if let Some(armed) = call.armed_at.replace(at) {
+            self.deadlines.remove(&(armed, id));
+        }
+        self.deadlines.insert((at, id));
+    }
+}

@@ -1,0 +1,52 @@
+//! The kernel that every transport shares: it carries the machines over threads and wakers, and needs no runtime.
+//!
+//! ```text
+//!   Link ──texts──► Connection ─┐                       ┌─► Service ──► handler (inline, spawned, or blocking)
+//!                   Exchange ───┴─► engine: coordinator ┤                  │ Context: report, cancelled, checkpoint
+//!   Link ◄─batch──  staging ◄── OutboundQueue ◄─────────┴── Slot ◄─────────┘
+//! ```
+//!
+//! [`Connection`] is the loop of a multiplexed link (stdio); [`Exchange`] is one HTTP request. Both wrap the same engine.
+//! [`Link`], [`Timer`] and [`Spawn`] are what a transport, or the simulator, implements. Lock order: slot, then queue.
+
+mod alarm;
+mod connection;
+mod context;
+mod engine;
+mod exchange;
+mod handler;
+mod port;
+mod queue;
+mod service;
+mod slot;
+mod staging;
+mod sync;
+mod tools;
+
+use alloc::sync::Arc;
+
+pub use connection::{Connection, ConnectionError};
+pub use context::{Cancelled, Context};
+pub use engine::{ServerConfig, ServerCounters};
+pub use exchange::Exchange;
+pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer};
+pub use queue::OutboundQueue;
+pub use service::{Answer, Call, Outcome, Service};
+pub use slot::CancelReason;
+pub use tools::{Reply, ToolCall, Tools};
+
+/// The ports that a server needs beside its link.
+#[derive(Clone)]
+#[expect(clippy::exhaustive_structs, reason = "a transport fills in both")]
+pub struct Ports {
+    /// The clock.
+    pub timer: Arc<dyn Timer>,
+    /// Where handlers run.
+    pub spawn: Arc<dyn Spawn>,
+}
+
+impl core::fmt::Debug for Ports {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Ports")
+    }
+}

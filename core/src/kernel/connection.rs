@@ -1,0 +1,175 @@
+//! The one loop of a multiplexed server: inputs under a budget, then the clock, then one batched write.
+//!
+//! A turn handles what is in hand before it looks at the clock, so that an answer or a cancellation beats a timer that was
+//! not handled yet; the budget bounds how long the timer can wait behind a flood (rule T5). A turn that spent its budget
+//! wakes itself.
+
+use alloc::sync::Arc;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::io;
+
+use super::Ports;
+use super::alarm::Alarm;
+use super::engine::{Engine, ServerConfig, ServerCounters};
+use super::port::{Link, Received};
+use super::service::Service;
+use super::staging::Staging;
+use crate::coordinator::Event;
+use crate::time::Instant;
+
+/// How a connection ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectionError {
+    /// The link failed.
+    #[error("the link to the client failed: {0}")]
+    Link(#[from] io::Error),
+    /// The client took no byte for the write-stall limit.
+    #[error("the client has not read for {0:?}; the connection was given up")]
+    Stalled(core::time::Duration),
+}
+
+/// A served connection: a future that ends when the client closes the link.
+///
+/// At the end of input every handler is cancelled; then handlers get the drain time to end, answers that wait get it to
+/// leave, and the future resolves, whatever a handler does.
+pub struct Connection<S, L> {
+    engine: Engine<S>,
+    link: L,
+    staging: Staging,
+    alarm: Alarm,
+    /// Since when the link takes no byte, if it does not.
+    stalled_since: Option<Instant>,
+    closing: Option<Instant>,
+}
+
+impl<S: Service, L: Link> Connection<S, L> {
+    /// Serves `service` over `link`.
+    #[must_use]
+    pub fn new(service: impl Into<Arc<S>>, link: L, ports: Ports, config: ServerConfig) -> Self {
+        Self {
+            engine: Engine::new(service.into(), ports, config),
+            link,
+            staging: Staging::default(),
+            alarm: Alarm::default(),
+            stalled_since: None,
+            closing: None,
+        }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub fn counters(&self) -> ServerCounters {
+        self.engine.counters()
+    }
+
+    /// Reads until nothing waits or the budget is spent; whether it was spent.
+    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, io::Error> {
+        for _ in 0..self.engine.config.turn_budget.max(1) {
+            if self.closing.is_some() || !self.engine.can_read() {
+                return Ok(false);
+            }
+            match self.link.poll_recv(cx) {
+                Poll::Pending => return Ok(false),
+                Poll::Ready(Received::Message(text)) => self.engine.receive(now, text),
+                Poll::Ready(Received::Bad(bad)) => self.engine.receive_bad(bad),
+                Poll::Ready(Received::Closed) => self.close(now),
+                Poll::Ready(Received::Failed(error)) => {
+                    self.close(now);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    fn close(&mut self, now: Instant) {
+        self.engine.close(now, Event::Lost);
+        self.closing = Some(now + self.engine.config.drain);
+    }
+
+    /// Writes until nothing waits or the link takes no more.
+    fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), ConnectionError> {
+        for handle in self.engine.purged.drain(..) {
+            self.staging.purge(handle);
+        }
+        loop {
+            self.staging.fill::<L, _>(&mut self.engine);
+            if self.staging.pending().is_empty() {
+                self.stalled_since = None;
+                return Ok(());
+            }
+            match self.link.poll_send(cx, self.staging.pending()) {
+                Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Poll::Ready(Ok(count)) => {
+                    self.staging.sent(count);
+                    self.stalled_since = None;
+                }
+                Poll::Ready(Err(error)) => return Err(error.into()),
+                Poll::Pending => {
+                    let since = *self.stalled_since.get_or_insert(now);
+                    let limit = self.engine.config.write_stall;
+                    return if now >= since + limit { Err(ConnectionError::Stalled(limit)) } else { Ok(()) };
+                }
+            }
+        }
+    }
+
+    /// Whether a closing connection is done: all is sent and every handler has ended, or the drain time is over.
+    fn drained(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
+        let Some(until) = self.closing else { return false };
+        let quiet = self.engine.running() == 0 && self.engine.queue.is_empty();
+        let sent = quiet && self.staging.pending().is_empty() && self.link.poll_flush(cx).is_ready();
+        sent || now >= until
+    }
+
+    fn poll_alarm(&mut self, cx: &mut Context<'_>, wake_at: Option<Instant>) -> Poll<()> {
+        let stall_at = self.stalled_since.map(|since| since + self.engine.config.write_stall);
+        self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, self.closing])
+    }
+
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+        loop {
+            let now = self.engine.ports.timer.now();
+            let more = self.read(cx, now)?;
+            let now = self.engine.ports.timer.now();
+            let wake_at = self.engine.poll_timers(now);
+            self.write(cx, now)?;
+            if self.drained(cx, now) {
+                return Poll::Ready(Ok(()));
+            }
+            if more {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            // A stalled link is woken by the link, not by the queue that it cannot take.
+            let parked = self.stalled_since.is_some() || self.engine.queue.park(cx).is_pending();
+            if parked && self.poll_alarm(cx, wake_at).is_pending() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl<S: Service, L: Link + Unpin> Future for Connection<S, L> {
+    type Output = Result<(), ConnectionError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.turn(cx)
+    }
+}
+
+impl<S, L> core::fmt::Debug for Connection<S, L> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Connection").field("closing", &self.closing).finish_non_exhaustive()
+    }
+}
+
+impl<S, L> Drop for Connection<S, L> {
+    fn drop(&mut self) {
+        let now = self.engine.ports.timer.now();
+        self.engine.close(now, Event::Lost);
+    }
+}

@@ -1,0 +1,120 @@
+//! Runs one handler to its end, or drops it after its grace period once nobody waits for it.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc as StdArc;
+use core::any::Any;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::port::{BoxFuture, Timer};
+use super::service::Outcome;
+use super::slot::{Slot, Standing};
+use super::sync::Arc;
+use crate::outbound::Handle;
+use crate::rpc::RpcError;
+
+/// A handler's future under supervision: cancellation with grace, panics as -32603, and word of its end, always.
+pub(super) struct HandlerTask {
+    /// `None` once it has ended.
+    future: Option<BoxFuture<Outcome>>,
+    run: Run,
+    grace: Duration,
+    sleep: Option<BoxFuture<()>>,
+    waiter: Option<u64>,
+}
+
+/// What a handler leaves behind when it ends, in whatever way.
+pub(super) struct Run {
+    pub(super) slot: Arc<Slot>,
+    pub(super) timer: StdArc<dyn Timer>,
+    handle: Handle,
+}
+
+impl Run {
+    pub(super) fn new(slot: Arc<Slot>, timer: StdArc<dyn Timer>) -> Self {
+        let handle = slot.handle_of();
+        Self { slot, timer, handle }
+    }
+
+    /// Runs a step of the handler; a panic in it becomes an answer.
+    pub(super) fn guard<T>(step: impl FnOnce() -> T) -> Result<T, RpcError> {
+        catch_unwind(AssertUnwindSafe(step)).map_err(|panic| RpcError::internal(panic_text(panic.as_ref())))
+    }
+
+    pub(super) fn complete(&self, outcome: &Outcome) {
+        self.slot.complete(self.timer.now(), outcome);
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.slot.queue.handler_ended(self.handle);
+    }
+}
+
+impl HandlerTask {
+    pub(super) fn new(future: BoxFuture<Outcome>, run: Run, grace: Duration) -> Self {
+        Self { future: Some(future), run, grace, sleep: None, waiter: None }
+    }
+
+    /// Whether the grace period of a handler whose request is over has run out.
+    fn out_of_grace(&mut self, cx: &mut Context<'_>) -> bool {
+        let over_at = match self.run.slot.standing(&mut self.waiter, cx.waker()) {
+            Standing::InFlight | Standing::Shielded => return false,
+            Standing::Over(at) => at,
+        };
+        let until = over_at + self.grace;
+        if self.run.timer.now() >= until {
+            return true;
+        }
+        let timer = &self.run.timer;
+        let sleep = self.sleep.get_or_insert_with(|| timer.sleep_until(until));
+        if sleep.as_mut().poll(cx).is_ready() {
+            // The clock decides, not the alarm: a section that could not be cancelled has moved the end.
+            self.sleep = None;
+            cx.waker().wake_by_ref();
+        }
+        false
+    }
+}
+
+impl Future for HandlerTask {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.out_of_grace(cx) {
+            this.future = None;
+        }
+        let Some(future) = &mut this.future else { return Poll::Ready(()) };
+        let outcome = match Run::guard(|| future.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(panic) => Err(panic),
+        };
+        this.future = None;
+        this.run.complete(&outcome);
+        Poll::Ready(())
+    }
+}
+
+impl Drop for HandlerTask {
+    fn drop(&mut self) {
+        // A future whose destructor panics must not take the executor with it.
+        let future = self.future.take();
+        let _panic = Run::guard(|| drop(future));
+        if let Some(key) = self.waiter {
+            self.run.slot.forget_waiter(key);
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> Box<str> {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("the handler panicked: {}", text.unwrap_or("(no text)")).into()
+}

@@ -1,0 +1,77 @@
+//! What the kernel needs from outside: a link to the peer, a timer, a place to run handlers.
+
+use alloc::boxed::Box;
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll};
+use std::io;
+
+use crate::time::Instant;
+
+/// A future that is owned and can move between threads.
+pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What a [`Link`] received.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "the connection loop decides each")]
+pub enum Received<'a> {
+    /// The text of one message, without its framing.
+    Message(&'a str),
+    /// Something that is no text of a message. It costs itself only; the link goes on (rule S2).
+    Bad(BadFrame),
+    /// The peer sends nothing more.
+    Closed,
+    /// The link failed.
+    Failed(io::Error),
+}
+
+/// Why a frame holds no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum BadFrame {
+    /// Longer than the limit; it was skipped, whatever its chunks.
+    TooLong,
+    /// Not UTF-8.
+    NotUtf8,
+}
+
+/// A link that carries many requests: bytes to and from one peer.
+pub trait Link: Send {
+    /// What stands before each message on the wire.
+    const BEFORE: &'static [u8];
+    /// What stands after each message on the wire.
+    const AFTER: &'static [u8];
+
+    /// The next frame, lent until the next call.
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Received<'_>>;
+
+    /// Writes some of `bytes`; how many, at least one.
+    ///
+    /// # Errors
+    /// The link is broken for writing.
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>>;
+
+    /// Waits until what was written has left the process.
+    ///
+    /// # Errors
+    /// The link is broken for writing.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
+}
+
+/// A monotonic clock and its alarms.
+pub trait Timer: Send + Sync {
+    /// The time since an origin that never changes.
+    fn now(&self) -> Instant;
+
+    /// Resolves at `at` or later. Only the clock decides whether a deadline has passed, not the future.
+    fn sleep_until(&self, at: Instant) -> BoxFuture<()>;
+}
+
+/// Where handlers run that are not done at their first poll.
+pub trait Spawn: Send + Sync {
+    /// Runs a future to its end, on its own.
+    fn spawn(&self, task: BoxFuture<()>);
+
+    /// Runs a job that blocks its thread, away from the threads that run futures.
+    fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>);
+}

@@ -1,0 +1,207 @@
+//! The outbound buffer behind a lock: producers on any thread, one consumer that never sleeps through a message.
+//!
+//! The consumer's waker is stored in the same critical section that saw the buffer empty, and taken in the one that fills
+//! it, so no wake-up is lost. Wakers run outside the lock.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::task::{Context, Poll, Waker};
+
+use super::sync::Mutex;
+use crate::outbound::{Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
+use crate::time::Instant;
+
+/// The shared outbound buffer of one connection or exchange. See the [module](self).
+#[derive(Debug)]
+pub struct OutboundQueue {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    outbound: Outbound,
+    consumer: Option<Waker>,
+    /// Producers of lossless progress that wait for room. One entry for each handler at most.
+    producers: Vec<(Handle, Waker)>,
+    /// Finals that found no room, oldest first. Each holds the permit of a request in flight, so they are bounded by the
+    /// cap; while there is one, the connection reads no further request.
+    backlog: VecDeque<Refused>,
+    signals: Signals,
+}
+
+/// What handlers told the consumer since it last looked.
+#[derive(Debug, Default)]
+pub(super) struct Signals {
+    /// Requests whose held progress may go at this time.
+    pub(super) held: Vec<(Handle, Instant)>,
+    /// Requests whose handler has ended.
+    pub(super) ended: Vec<Handle>,
+}
+
+impl OutboundQueue {
+    /// An empty queue with these capacities.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            state: Mutex::new(State {
+                outbound: Outbound::new(config),
+                consumer: None,
+                producers: Vec::new(),
+                backlog: VecDeque::new(),
+                signals: Signals::default(),
+            }),
+        }
+    }
+
+    /// Opens the stream of a request; see [`Outbound::open`].
+    pub fn open(&self, handle: Handle, prefix: &str) {
+        self.state.lock().outbound.open(handle, prefix);
+    }
+
+    /// Opens the stream of a topic; see [`Outbound::open_topic`].
+    pub fn open_topic(&self, handle: Handle) {
+        self.state.lock().outbound.open_topic(handle);
+    }
+
+    /// Queues progress; see [`Outbound::progress`]. Never waits.
+    pub fn progress(&self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
+        self.push(|state| state.outbound.progress(handle, progress, total, message))
+    }
+
+    /// Queues a notice; see [`Outbound::notice`]. Never waits.
+    pub fn notice(&self, topic: Handle, message: &str) -> Pushed {
+        self.push(|state| state.outbound.notice(topic, message))
+    }
+
+    /// Queues lossless progress, or registers `cx` and waits for room; see [`Outbound::lossless`].
+    pub fn poll_lossless(&self, cx: &Context<'_>, handle: Handle, body: &[u8]) -> Poll<()> {
+        self.push(|state| {
+            state.producers.retain(|(waiting, _)| *waiting != handle);
+            if state.outbound.lossless(handle, body) {
+                return Poll::Ready(());
+            }
+            state.producers.push((handle, cx.waker().clone()));
+            Poll::Pending
+        })
+    }
+
+    /// Queues a final response. One that finds no room waits for it with its permit.
+    pub fn finish(&self, permit: SendPermit, body: Vec<u8>) {
+        self.push(|state| {
+            if state.backlog.is_empty() {
+                if let Err(refused) = state.outbound.finish(permit, body) {
+                    state.backlog.push_back(refused);
+                }
+            } else {
+                state.backlog.push_back(Refused { permit, body });
+            }
+        });
+    }
+
+    /// Queues an error that holds no permit. `false`: no place; see [`Outbound::refuse`].
+    #[must_use]
+    pub fn refuse(&self, body: Vec<u8>) -> bool {
+        self.push(|state| state.outbound.refuse(body))
+    }
+
+    /// Forgets what waits for a cancelled request; see [`Outbound::purge`].
+    pub fn purge(&self, handle: Handle) {
+        let mut state = self.state.lock();
+        state.outbound.purge(handle);
+        let waiting = state.take_producers(|waiting| waiting == handle);
+        drop(state);
+        wake(waiting);
+    }
+
+    /// Whether input may be read: a refusal has a place and no final waits for room.
+    #[must_use]
+    pub fn can_read(&self) -> bool {
+        let state = self.state.lock();
+        state.backlog.is_empty() && state.outbound.can_refuse()
+    }
+
+    /// Takes the oldest message; see [`Outbound::pop`].
+    pub fn pop<R>(&self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
+        let mut state = self.state.lock();
+        let popped = state.outbound.pop(encode);
+        while let Some(Refused { permit, body }) = state.backlog.pop_front() {
+            if let Err(refused) = state.outbound.finish(permit, body) {
+                state.backlog.push_front(refused);
+                break;
+            }
+        }
+        let waiting = if state.outbound.has_lossless_room() { state.take_producers(|_| true) } else { Vec::new() };
+        drop(state);
+        wake(waiting);
+        popped
+    }
+
+    /// Whether nothing waits to leave.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.state.lock().outbound.is_empty()
+    }
+
+    /// How full it is: evictable messages, kept messages, and the text bytes of each.
+    #[must_use]
+    pub fn occupancy(&self) -> (usize, usize, (usize, usize)) {
+        let state = self.state.lock();
+        (state.outbound.evictable(), state.outbound.kept() + state.backlog.len(), state.outbound.bytes())
+    }
+
+    /// What was dropped since the last call; see [`Outbound::take_lost`].
+    pub fn take_lost(&self) -> Option<Lost> {
+        self.state.lock().outbound.take_lost()
+    }
+
+    /// Parks the consumer if there is nothing to do for it; otherwise it must go on.
+    pub fn park(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state.lock();
+        if !state.outbound.is_empty() || !state.signals.held.is_empty() || !state.signals.ended.is_empty() {
+            return Poll::Ready(());
+        }
+        state.consumer = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    pub(super) fn hold(&self, handle: Handle, until: Instant) {
+        self.push(|state| state.signals.held.push((handle, until)));
+    }
+
+    pub(super) fn handler_ended(&self, handle: Handle) {
+        self.push(|state| state.signals.ended.push(handle));
+    }
+
+    pub(super) fn take_signals(&self, into: &mut Signals) {
+        core::mem::swap(&mut self.state.lock().signals, into);
+    }
+
+    fn push<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.state.lock();
+        let changed = change(&mut state);
+        let consumer = state.consumer.take();
+        drop(state);
+        if let Some(consumer) = consumer {
+            consumer.wake();
+        }
+        changed
+    }
+}
+
+impl State {
+    fn take_producers(&mut self, which: impl Fn(Handle) -> bool) -> Vec<Waker> {
+        let mut taken = Vec::new();
+        self.producers.retain(|(handle, waker)| {
+            let take = which(*handle);
+            if take {
+                taken.push(waker.clone());
+            }
+            !take
+        });
+        taken
+    }
+}
+
+fn wake(wakers: Vec<Waker>) {
+    wakers.into_iter().for_each(Waker::wake);
+}

@@ -1,0 +1,321 @@
+//! The slot of one request: its machine, the progress it holds back, and who waits to hear of its end, under one lock.
+//!
+//! Lock order is slot, then queue, and every push happens under the slot's lock: that is why no progress can follow the
+//! final and nothing can follow a cancellation, whichever thread comes first.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::task::Waker;
+
+use super::queue::OutboundQueue;
+use super::sync::{Arc, Mutex, MutexGuard};
+use crate::coordinator::{Effect, Ended, Event, Seat, ServedRequest};
+use crate::deadline::Clock;
+use crate::id::RequestId;
+use crate::outbound::{Handle, SendPermit};
+use crate::progress::Progress;
+use crate::request::Terminal;
+use crate::rpc::{RpcError, code, encode};
+use crate::time::Instant;
+
+/// Why a handler should stop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CancelReason {
+    /// The client cancelled the request, perhaps with a reason for people.
+    Cancelled(Option<Box<str>>),
+    /// The client is gone: end of input, a closed stream, a broken link.
+    Disconnected,
+    /// The server's own deadline ran out; the client was told.
+    Deadline(Clock),
+    /// The server ended its listen; the client was told.
+    Ended,
+}
+
+/// A request that its handler and the connection share. See the [module](self).
+#[derive(Debug)]
+pub(crate) struct Slot {
+    pub(super) id: RequestId,
+    pub(super) queue: Arc<OutboundQueue>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    request: ServedRequest,
+    held: Held,
+    /// Whether the consumer knows that something is held.
+    signalled: bool,
+    reason: Option<CancelReason>,
+    over_at: Option<Instant>,
+    /// Open uncancellable sections.
+    shields: u32,
+    waiters: Vec<(u64, Waker)>,
+    next_waiter: u64,
+}
+
+/// The progress that the rate limit holds back; its text buffer is reused.
+#[derive(Debug, Default)]
+struct Held {
+    progress: f64,
+    total: Option<f64>,
+    message: String,
+}
+
+/// What an event ended, as the coordinator needs to know it. The permit was used up inside the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done(Option<Terminal>);
+
+impl Ended for Done {
+    fn ended(&self) -> Option<Terminal> {
+        self.0
+    }
+}
+
+/// Whether the handler may go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    InFlight,
+    /// Over since this time, outside of any uncancellable section.
+    Over(Instant),
+    /// Over, inside of an uncancellable section.
+    Shielded,
+}
+
+impl Slot {
+    pub(crate) fn new(id: RequestId, request: ServedRequest, queue: Arc<OutboundQueue>) -> Self {
+        let state = State {
+            request,
+            held: Held::default(),
+            signalled: false,
+            reason: None,
+            over_at: None,
+            shields: 0,
+            waiters: Vec::new(),
+            next_waiter: 0,
+        };
+        Self { id, queue, state: Mutex::new(state) }
+    }
+
+    pub(super) fn handle_of(&self) -> Handle {
+        self.state.lock().request.id()
+    }
+
+    /// Progress that may be coalesced. Whether it was accepted.
+    pub(super) fn report(&self, now: Instant, value: Progress, total: Option<f64>, message: &str) -> bool {
+        let mut state = self.state.lock();
+        let handle = state.request.id();
+        match state.request.handle(now, Event::Report(value)) {
+            Effect::Forward => {
+                let _answer_of_the_policy = self.queue.progress(handle, value.value(), total, message);
+                true
+            }
+            Effect::Hold { until } => {
+                state.held.progress = value.value();
+                state.held.total = total;
+                state.held.message.clear();
+                state.held.message.push_str(message);
+                if !core::mem::replace(&mut state.signalled, true) {
+                    self.queue.hold(handle, until);
+                }
+                true
+            }
+            Effect::Quiet => true,
+            Effect::Nothing | Effect::Refused | Effect::TooLate(_) => false,
+            ended @ (Effect::Release | Effect::Respond { .. } | Effect::Expired { .. } | Effect::Silent(_)) => {
+                self.settle(state, now, ended);
+                false
+            }
+        }
+    }
+
+    /// Progress that may not be coalesced: whether it is to be queued.
+    pub(super) fn report_now(&self, now: Instant, value: Progress) -> bool {
+        let mut state = self.state.lock();
+        let effect = state.request.handle(now, Event::ReportNow(value));
+        let forward = effect == Effect::Forward;
+        self.settle(state, now, effect);
+        forward
+    }
+
+    /// Queues lossless progress, unless the request is over.
+    pub(super) fn poll_lossless(&self, cx: &core::task::Context<'_>, body: &[u8]) -> core::task::Poll<()> {
+        let state = self.state.lock();
+        if state.request.terminal().is_some() {
+            return core::task::Poll::Ready(());
+        }
+        self.queue.poll_lossless(cx, state.request.id(), body)
+    }
+
+    /// The handler's answer: it is queued if the request is still in flight, and dropped otherwise.
+    pub(super) fn complete(&self, now: Instant, answer: &Result<String, RpcError>) {
+        let mut body = Vec::new();
+        match answer {
+            Ok(result) => encode::result(&mut body, &self.id, result),
+            Err(error) => encode::error(&mut body, Some(&self.id), error),
+        }
+        let mut state = self.state.lock();
+        if let Effect::Respond { permit, release } = state.request.handle(now, Event::Complete) {
+            self.respond(&mut state, permit, release, body);
+        }
+    }
+
+    /// Hands an event of the connection to the machine and does what it says.
+    pub(super) fn handle_event(&self, now: Instant, event: Event) -> Done {
+        let mut state = self.state.lock();
+        if event == Event::Tick {
+            state.signalled = false;
+        }
+        let effect = state.request.handle(now, event);
+        let done = Done(effect.ended());
+        self.settle(state, now, effect);
+        done
+    }
+
+    /// Says why the request ended, to those who wait for its end. Without a reason of its own, the first one stays.
+    pub(super) fn explain(&self, reason: CancelReason) {
+        let mut state = self.state.lock();
+        state.reason.get_or_insert(reason);
+        let waiters = core::mem::take(&mut state.waiters);
+        drop(state);
+        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    pub(super) fn wake_at(&self) -> Option<Instant> {
+        self.state.lock().request.wake_at()
+    }
+
+    pub(super) fn max_at(&self) -> Option<Instant> {
+        self.state.lock().request.max_at()
+    }
+
+    /// Why the handler should stop, if it should.
+    pub(super) fn reason(&self) -> Option<CancelReason> {
+        self.state.lock().reason.clone()
+    }
+
+    /// Where the handler stands. The waker is registered under `key`, for the end or for its explanation.
+    pub(super) fn standing(&self, key: &mut Option<u64>, waker: &Waker) -> Standing {
+        let mut state = self.state.lock();
+        // Between a cancellation and its explanation the request is over without a reason yet: those who wait for the
+        // reason must be registered then too.
+        state.register(key, waker);
+        match state.over_at {
+            Some(_) if state.shields > 0 => Standing::Shielded,
+            Some(at) => Standing::Over(at),
+            None => Standing::InFlight,
+        }
+    }
+
+    pub(super) fn forget_waiter(&self, key: u64) {
+        self.state.lock().waiters.retain(|(waiter, _)| *waiter != key);
+    }
+
+    pub(super) fn shield(&self) {
+        self.state.lock().shields += 1;
+    }
+
+    pub(super) fn unshield(&self, now: Instant) {
+        let mut state = self.state.lock();
+        state.shields = state.shields.saturating_sub(1);
+        // The grace period starts at the end of the section, so that the handler can act on what it did in it.
+        if state.shields == 0 && state.over_at.is_some() {
+            state.over_at = Some(now);
+        }
+    }
+
+    fn settle(&self, mut state: MutexGuard<'_, State>, now: Instant, effect: Effect) {
+        let waiters = match effect {
+            Effect::Nothing
+            | Effect::Forward
+            | Effect::Hold { .. }
+            | Effect::Quiet
+            | Effect::Refused
+            | Effect::TooLate(_) => return,
+            Effect::Release => {
+                self.release(&mut state);
+                return;
+            }
+            Effect::Respond { permit, release } => {
+                // Only a listen is completed from outside of its handler (rule C5).
+                let mut body = Vec::new();
+                encode::result(&mut body, &self.id, EMPTY_RESULT);
+                self.respond(&mut state, permit, release, body);
+                state.end(now, Some(CancelReason::Ended))
+            }
+            Effect::Expired { permit, clock } => {
+                let mut body = Vec::new();
+                encode::error(&mut body, Some(&self.id), &deadline_error(clock));
+                self.queue.finish(permit, body);
+                state.end(now, Some(CancelReason::Deadline(clock)))
+            }
+            Effect::Silent(_) => state.end(now, None),
+        };
+        drop(state);
+        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    fn respond(&self, state: &mut State, permit: SendPermit, release: bool, body: Vec<u8>) {
+        if release {
+            self.release(state);
+        }
+        self.queue.finish(permit, body);
+    }
+
+    fn release(&self, state: &mut State) {
+        let held = &state.held;
+        let _answer_of_the_policy = self.queue.progress(state.request.id(), held.progress, held.total, &held.message);
+    }
+}
+
+impl State {
+    fn end(&mut self, now: Instant, reason: Option<CancelReason>) -> Vec<(u64, Waker)> {
+        self.over_at = Some(now);
+        match reason {
+            // Whoever cancelled explains it in a moment, and wakes the waiters then.
+            None => Vec::new(),
+            Some(reason) => {
+                self.reason.get_or_insert(reason);
+                core::mem::take(&mut self.waiters)
+            }
+        }
+    }
+
+    fn register(&mut self, key: &mut Option<u64>, waker: &Waker) {
+        let known = key.and_then(|key| self.waiters.iter_mut().find(|(waiter, _)| *waiter == key));
+        if let Some((_, stored)) = known {
+            stored.clone_from(waker);
+            return;
+        }
+        let fresh = self.next_waiter;
+        self.next_waiter += 1;
+        *key = Some(fresh);
+        self.waiters.push((fresh, waker.clone()));
+    }
+}
+
+impl Seat for Arc<Slot> {
+    type Effect = Done;
+
+    fn handle(&mut self, now: Instant, event: Event) -> Done {
+        self.handle_event(now, event)
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        Slot::wake_at(self)
+    }
+}
+
+/// An empty complete result (rules M4 and L4).
+const EMPTY_RESULT: &str = r#"{"resultType":"complete"}"#;
+
+fn deadline_error(clock: Clock) -> RpcError {
+    let which = match clock {
+        Clock::Idle => "without progress",
+        Clock::Maximum => "in all",
+    };
+    let message = format!("the server's deadline for this request ran out (its limit {which})");
+    RpcError::new(code::DEADLINE, message)
+}

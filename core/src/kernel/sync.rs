@@ -1,0 +1,32 @@
+//! The one place that names the standard library's locks, so that loom can stand in for them (`--cfg steady_loom`).
+
+#[cfg(not(steady_loom))]
+pub(crate) use std::sync::Arc;
+
+#[cfg(steady_loom)]
+pub(crate) use loom::sync::Arc;
+
+/// A lock without poison: a handler that panics elsewhere must not take the connection with it.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T>(imp::Mutex<T>);
+
+pub(crate) type MutexGuard<'a, T> = imp::MutexGuard<'a, T>;
+
+#[cfg(not(steady_loom))]
+use std::sync as imp;
+
+#[cfg(steady_loom)]
+use loom::sync as imp;
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(imp::Mutex::new(value))
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        match self.0.lock() {
+            Ok(guard) => guard,
+            Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! A small tool table: name, description, JSON schema, handler. It answers `server/discover`, `tools/list`, `tools/call`.
+
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::future::Future;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::context::Context;
+use super::service::{Answer, Call, Outcome, Service, read_json};
+use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method};
+
+/// What a tool answers: content for a model, and data for a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    content: String,
+    structured: Option<String>,
+    is_error: bool,
+}
+
+impl Reply {
+    /// A text.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self { content: text_content(text), structured: None, is_error: false }
+    }
+
+    /// A failure that the model should see and can act on. It is a result, not a protocol error.
+    #[must_use]
+    pub fn error(text: &str) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// Data, as `structuredContent` and as text.
+    ///
+    /// # Errors
+    /// -32603 if the value cannot be written as JSON.
+    pub fn data(value: &impl Serialize) -> Result<Self, RpcError> {
+        let json = serde_json::to_string(value)
+            .map_err(|error| RpcError::internal(format!("the result is no JSON: {error}")))?;
+        Ok(Self { content: text_content(&json), structured: Some(json), is_error: false })
+    }
+}
+
+fn text_content(text: &str) -> String {
+    let mut out = b"[{\"type\":\"text\",\"text\":".to_vec();
+    encode::string(&mut out, text);
+    out.extend_from_slice(b"}]");
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// One call of a tool.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ToolCall {
+    /// The whole request.
+    pub call: Call,
+    arguments: Box<str>,
+}
+
+impl ToolCall {
+    /// The arguments, a JSON object as it came; `{}` if there were none.
+    #[must_use]
+    pub fn raw_arguments(&self) -> &str {
+        &self.arguments
+    }
+
+    /// Reads the arguments as a value of the caller's type.
+    ///
+    /// # Errors
+    /// -32602 with the place that does not fit.
+    pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
+        read_json(&self.arguments, "arguments")
+    }
+}
+
+type Handler = Box<dyn Fn(ToolCall, Context) -> Pending + Send + Sync>;
+
+enum Pending {
+    Later(super::port::BoxFuture<Result<Reply, RpcError>>),
+    Blocking(Box<dyn FnOnce() -> Result<Reply, RpcError> + Send>),
+}
+
+/// A server that offers tools.
+///
+/// ```
+/// use steady_core::kernel::{Reply, Tools};
+///
+/// let schema = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
+/// let tools = Tools::new("parrot", "1.0.0").tool("echo", "Says it again.", schema, |call, _cx| async move {
+///     #[derive(serde::Deserialize)]
+///     struct Echo {
+///         text: String,
+///     }
+///     Ok(Reply::text(&call.arguments::<Echo>()?.text))
+/// });
+/// assert_eq!(tools.names().collect::<Vec<_>>(), ["echo"]);
+/// ```
+pub struct Tools {
+    /// `_meta` of every result, with the server's name (rule M8).
+    meta: String,
+    instructions: Option<String>,
+    listed: Vec<Listed>,
+    handlers: BTreeMap<Box<str>, Handler>,
+}
+
+/// How long a client may keep the answers to `server/discover` and `tools/list`, in milliseconds: the table never changes
+/// while the process lives.
+const TTL_MS: u64 = 300_000;
+
+#[derive(Serialize)]
+struct Listed {
+    name: Box<str>,
+    description: Box<str>,
+    #[serde(rename = "inputSchema")]
+    schema: Box<RawValue>,
+}
+
+impl Tools {
+    /// A server with this name and version, without tools.
+    #[must_use]
+    pub fn new(name: &str, version: &str) -> Self {
+        let mut meta = b"{\"io.modelcontextprotocol/serverInfo\":{\"name\":".to_vec();
+        encode::string(&mut meta, name);
+        meta.extend_from_slice(b",\"version\":");
+        encode::string(&mut meta, version);
+        meta.extend_from_slice(b"}}");
+        Self {
+            meta: String::from_utf8(meta).unwrap_or_default(),
+            instructions: None,
+            listed: Vec::new(),
+            handlers: BTreeMap::new(),
+        }
+    }
+
+    /// A text for models: what the server is for and how its tools belong together.
+    #[must_use]
+    pub fn instructions(mut self, text: &str) -> Self {
+        self.instructions = Some(text.to_owned());
+        self
+    }
+
+    /// Adds a tool whose handler is asynchronous. `schema` is the JSON schema of its arguments, an object.
+    ///
+    /// # Panics
+    /// At start-up, if the schema is no JSON object of `"type": "object"` or the name is taken.
+    #[must_use]
+    pub fn tool<F, R>(self, name: &str, description: &str, schema: &str, handler: F) -> Self
+    where
+        F: Fn(ToolCall, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Reply, RpcError>> + Send + 'static,
+    {
+        self.add(name, description, schema, Box::new(move |call, cx| Pending::Later(Box::pin(handler(call, cx)))))
+    }
+
+    /// Adds a tool whose handler blocks its thread (a database, a file): it runs away from the connection.
+    ///
+    /// # Panics
+    /// Like [`tool`](Self::tool).
+    #[must_use]
+    pub fn blocking_tool<F>(self, name: &str, description: &str, schema: &str, handler: F) -> Self
+    where
+        F: Fn(ToolCall, Context) -> Result<Reply, RpcError> + Send + Sync + 'static,
+    {
+        let handler = alloc::sync::Arc::new(handler);
+        self.add(
+            name,
+            description,
+            schema,
+            Box::new(move |call, cx| {
+                let handler = alloc::sync::Arc::clone(&handler);
+                Pending::Blocking(Box::new(move || handler(call, cx)))
+            }),
+        )
+    }
+
+    /// The names of the tools, in the order they were added.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.listed.iter().map(|tool| &*tool.name)
+    }
+
+    fn add(mut self, name: &str, description: &str, schema: &str, handler: Handler) -> Self {
+        #[derive(Deserialize)]
+        struct Schema<'a> {
+            r#type: &'a str,
+        }
+        let object = serde_json::from_str::<Schema<'_>>(schema).is_ok_and(|schema| schema.r#type == "object");
+        assert!(object, "the schema of tool {name:?} must be a JSON object with \"type\": \"object\"");
+        let schema = RawValue::from_string(schema.to_owned());
+        let Ok(schema) = schema else { unreachable!("read as JSON above") };
+        let taken = self.handlers.insert(name.into(), handler).is_some();
+        assert!(!taken, "there are two tools with the name {name:?}");
+        self.listed.push(Listed { name: name.into(), description: description.into(), schema });
+        self
+    }
+
+    fn discover(&self) -> Outcome {
+        let mut out = format!(
+            "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{}}}},"
+        )
+        .into_bytes();
+        if let Some(text) = &self.instructions {
+            out.extend_from_slice(b"\"instructions\":");
+            encode::string(&mut out, text);
+            out.push(b',');
+        }
+        self.cacheable(out)
+    }
+
+    fn list(&self) -> Outcome {
+        let tools = serde_json::to_string(&self.listed).map_err(|error| RpcError::internal(format!("{error}")))?;
+        self.cacheable(format!("{{\"resultType\":\"complete\",\"tools\":{tools},").into_bytes())
+    }
+
+    fn cacheable(&self, mut out: Vec<u8>) -> Outcome {
+        let end = format!("\"ttlMs\":{TTL_MS},\"cacheScope\":\"public\",\"_meta\":{}}}", self.meta);
+        out.extend_from_slice(end.as_bytes());
+        String::from_utf8(out).map_err(|error| RpcError::internal(format!("{error}")))
+    }
+
+    fn call_tool(&self, call: Call, cx: Context) -> Result<Answer, RpcError> {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            name: alloc::borrow::Cow<'a, str>,
+            #[serde(borrow)]
+            arguments: Option<&'a RawValue>,
+        }
+        let params: Params<'_> = read_borrowed(&call.params)?;
+        let arguments = params.arguments.map_or("{}", RawValue::get);
+        if !arguments.starts_with('{') {
+            return Err(RpcError::invalid_params("arguments must be an object"));
+        }
+        let Some(handler) = self.handlers.get(params.name.as_ref()) else {
+            return Err(RpcError::invalid_params(format!("there is no tool {:?}; see tools/list", params.name)));
+        };
+        let arguments = arguments.into();
+        let meta = self.meta.clone();
+        Ok(match handler(ToolCall { call, arguments }, cx) {
+            Pending::Later(reply) => Answer::later(async move { reply.await.map(|reply| write(reply, &meta)) }),
+            Pending::Blocking(job) => Answer::blocking(move || job().map(|reply| write(reply, &meta))),
+        })
+    }
+}
+
+fn read_borrowed<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, RpcError> {
+    serde_json::from_str(json).map_err(|error| RpcError::invalid_params(format!("params: {error}")))
+}
+
+fn write(reply: Reply, meta: &str) -> String {
+    let Reply { content, structured, is_error } = reply;
+    let structured = structured.map(|json| format!(",\"structuredContent\":{json}")).unwrap_or_default();
+    let is_error = if is_error { ",\"isError\":true" } else { "" };
+    format!("{{\"resultType\":\"complete\",\"content\":{content}{structured}{is_error},\"_meta\":{meta}}}")
+}
+
+impl Service for Tools {
+    fn call(&self, call: Call, cx: Context) -> Answer {
+        match &*call.method {
+            method::DISCOVER => Answer::Ready(self.discover()),
+            method::TOOLS_LIST => Answer::Ready(self.list()),
+            method::TOOLS_CALL => self.call_tool(call, cx).unwrap_or_else(|error| Answer::Ready(Err(error))),
+            other => Answer::Ready(Err(RpcError::method_not_found(other))),
+        }
+    }
+}
+
+impl core::fmt::Debug for Tools {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}

@@ -1,0 +1,354 @@
+//! The policy itself: two rings, one order.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::entry::{Item, Kept, Kind, Lost, Popped, Pushed, Refused, Slot, Stream};
+use super::{Coalesce, Config, Handle, SendPermit};
+
+const NO_STREAM: Handle = Handle::new(u32::MAX, 0);
+
+/// The bounded outbound buffer. See the [module](super).
+///
+/// ```
+/// use steady_core::outbound::{Config, Handle, Item, Outbound, Pushed};
+///
+/// let mut buffer = Outbound::new(Config { capacity: 2, ..Config::default() });
+/// let call = Handle::new(0, 1);
+/// buffer.open(call, "…,\"progress\":");
+/// assert_eq!(buffer.progress(call, 1.0, None, "one"), Pushed::Queued);
+/// assert_eq!(buffer.progress(call, 2.0, None, "two"), Pushed::Coalesced);
+/// let popped = buffer.pop(|item| matches!(item, Item::Progress { progress, .. } if progress == 2.0));
+/// assert_eq!(popped.map(|(_, newest)| newest), Some(true));
+/// assert!(buffer.is_empty());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Outbound {
+    config: Config,
+    ring: Box<[Slot]>,
+    mask: u64,
+    head: u64,
+    tail: u64,
+    text_bytes: usize,
+    kept: VecDeque<Kept>,
+    kept_bytes: usize,
+    finals: usize,
+    lossless: usize,
+    refusals: usize,
+    streams: Vec<Stream>,
+    lost_progress: u64,
+    lost_topics: bool,
+}
+
+impl Outbound {
+    /// An empty buffer. A capacity of zero is taken as one.
+    #[must_use]
+    pub fn new(mut config: Config) -> Self {
+        config.capacity = config.capacity.max(1);
+        let size = config.capacity.next_power_of_two();
+        let mut ring = Vec::new();
+        ring.resize_with(size, Slot::default);
+        Self {
+            config,
+            ring: ring.into_boxed_slice(),
+            mask: size as u64 - 1,
+            head: 0,
+            tail: 0,
+            text_bytes: 0,
+            kept: VecDeque::new(),
+            kept_bytes: 0,
+            finals: 0,
+            lossless: 0,
+            refusals: 0,
+            streams: Vec::new(),
+            lost_progress: 0,
+            lost_topics: false,
+        }
+    }
+
+    /// Opens the stream of a request. `prefix` is the text of its progress notification up to the value.
+    pub fn open(&mut self, handle: Handle, prefix: &str) {
+        self.open_stream(handle, prefix, false);
+    }
+
+    /// Opens the stream of a topic of notices.
+    pub fn open_topic(&mut self, handle: Handle) {
+        self.open_stream(handle, "", true);
+    }
+
+    fn open_stream(&mut self, handle: Handle, prefix: &str, topic: bool) {
+        let index = handle.index as usize;
+        if self.streams.len() <= index {
+            self.streams.resize_with(index + 1, Stream::default);
+        }
+        let stream = &mut self.streams[index];
+        stream.generation = handle.generation;
+        stream.last = 0;
+        stream.closed = false;
+        stream.topic = topic;
+        stream.lost = false;
+        stream.prefix.clear();
+        stream.prefix.push_str(prefix);
+    }
+
+    /// Queues progress of an open request. A message longer than the byte budget is left out, the value goes.
+    pub fn progress(&mut self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
+        let message = if message.len() > self.config.bytes { "" } else { message };
+        match self.place(handle, message.len(), false) {
+            Err(closed) => closed,
+            Ok((position, pushed)) => {
+                let slot = &mut self.ring[(position & self.mask) as usize];
+                slot.progress = progress;
+                slot.total = total;
+                slot.text.clear();
+                slot.text.push_str(message);
+                pushed
+            }
+        }
+    }
+
+    /// Queues a notice of an open topic: a whole message that a newer one of the topic replaces. One longer than the
+    /// byte budget is marked as lost at once.
+    pub fn notice(&mut self, topic: Handle, message: &str) -> Pushed {
+        if message.len() > self.config.bytes {
+            let Some(stream) = self.live(topic) else { return Pushed::Closed };
+            stream.lost = true;
+            self.lost_topics = true;
+            return Pushed::Evicted(1);
+        }
+        match self.place(topic, message.len(), true) {
+            Err(closed) => closed,
+            Ok((position, pushed)) => {
+                let slot = &mut self.ring[(position & self.mask) as usize];
+                slot.text.clear();
+                slot.text.push_str(message);
+                pushed
+            }
+        }
+    }
+
+    /// Queues lossless progress of an open request: a whole message, never coalesced, never dropped. `false`: no room.
+    #[must_use]
+    pub fn lossless(&mut self, handle: Handle, body: &[u8]) -> bool {
+        let full = self.lossless >= self.config.lossless || !self.fits(body.len());
+        let Some(stream) = self.live(handle).filter(|stream| !stream.closed) else { return true };
+        if full {
+            return false;
+        }
+        // What comes later must not take a place before this one (OUT-4).
+        stream.last = 0;
+        self.lossless += 1;
+        self.keep(handle, Kind::Lossless, body.to_vec());
+        true
+    }
+
+    /// Queues the final response of a request and closes its stream.
+    ///
+    /// # Errors
+    /// [`Refused`] hands permit and text back when no final has room; try again after a pop. Progress is refused from
+    /// then on all the same.
+    pub fn finish(&mut self, permit: SendPermit, body: Vec<u8>) -> Result<(), Refused> {
+        let handle = permit.handle();
+        if let Some(stream) = self.live(handle) {
+            stream.closed = true;
+        }
+        if self.finals >= self.config.finals || !self.fits(body.len()) {
+            return Err(Refused { permit, body });
+        }
+        self.finals += 1;
+        self.keep(handle, Kind::Final, body);
+        Ok(())
+    }
+
+    /// Queues an error that holds no permit. `false`: the places for refusals are spent; read no more input until one
+    /// has left.
+    #[must_use]
+    pub fn refuse(&mut self, body: Vec<u8>) -> bool {
+        if !self.can_refuse() {
+            return false;
+        }
+        self.refusals += 1;
+        self.keep(NO_STREAM, Kind::Refusal, body);
+        true
+    }
+
+    /// Whether a refusal has a place.
+    #[must_use]
+    pub fn can_refuse(&self) -> bool {
+        self.refusals < self.config.refusals
+    }
+
+    /// Whether lossless progress has a place.
+    #[must_use]
+    pub fn has_lossless_room(&self) -> bool {
+        self.lossless < self.config.lossless && self.fits(1)
+    }
+
+    /// Forgets a cancelled request: none of its queued messages leaves (`OUT-3`), its handle is free.
+    pub fn purge(&mut self, handle: Handle) {
+        if let Some(stream) = self.live(handle) {
+            stream.generation = 0;
+            stream.last = 0;
+        }
+    }
+
+    /// Takes the oldest message, lending it to `encode`, and says whose it was.
+    pub fn pop<R>(&mut self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
+        loop {
+            if self.kept.front().is_some_and(|kept| kept.stamp <= self.head) {
+                let kept = self.kept.pop_front()?;
+                let Some(popped) = self.account(&kept) else { continue };
+                return Some((popped, encode(Item::Text(&kept.body))));
+            }
+            if self.head == self.tail {
+                return None;
+            }
+            let slot = &mut self.ring[(self.head & self.mask) as usize];
+            self.head += 1;
+            self.text_bytes -= slot.text.len();
+            let stream = &self.streams[slot.index as usize];
+            if stream.generation != slot.generation {
+                slot.let_go();
+                continue;
+            }
+            let item = if slot.notice {
+                Item::Text(slot.text.as_bytes())
+            } else {
+                Item::Progress {
+                    prefix: &stream.prefix,
+                    progress: slot.progress,
+                    total: slot.total,
+                    message: &slot.text,
+                }
+            };
+            let encoded = encode(item);
+            slot.let_go();
+            let handle = Some(Handle::new(slot.index, slot.generation));
+            return Some((Popped { handle, last: false }, encoded));
+        }
+    }
+
+    /// Takes a kept message out of the accounts; `None` if its request was purged.
+    fn account(&mut self, kept: &Kept) -> Option<Popped> {
+        self.kept_bytes -= kept.body.len();
+        match kept.kind {
+            Kind::Final => {
+                self.finals -= 1;
+                self.purge(kept.handle);
+                Some(Popped { handle: Some(kept.handle), last: true })
+            }
+            Kind::Lossless => {
+                self.lossless -= 1;
+                self.live(kept.handle).map(|_| Popped { handle: Some(kept.handle), last: false })
+            }
+            Kind::Refusal => {
+                self.refusals -= 1;
+                Some(Popped { handle: None, last: false })
+            }
+        }
+    }
+
+    /// What was dropped since the last call (`OUT-5`); `None` if nothing was.
+    pub fn take_lost(&mut self) -> Option<Lost> {
+        if self.lost_progress == 0 && !self.lost_topics {
+            return None;
+        }
+        let mut lost = Lost { progress: core::mem::take(&mut self.lost_progress), topics: Vec::new() };
+        if core::mem::take(&mut self.lost_topics) {
+            for (index, stream) in (0u32..).zip(&mut self.streams) {
+                if core::mem::take(&mut stream.lost) {
+                    lost.topics.push(Handle::new(index, stream.generation));
+                }
+            }
+        }
+        Some(lost)
+    }
+
+    /// Whether nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head == self.tail && self.kept.is_empty()
+    }
+
+    /// Evictable messages that wait, purged ones included until their turn.
+    #[must_use]
+    pub fn evictable(&self) -> usize {
+        usize::try_from(self.tail - self.head).unwrap_or(usize::MAX)
+    }
+
+    /// Kept messages that wait.
+    #[must_use]
+    pub fn kept(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Text bytes that wait: evictable and kept.
+    #[must_use]
+    pub const fn bytes(&self) -> (usize, usize) {
+        (self.text_bytes, self.kept_bytes)
+    }
+
+    fn live(&mut self, handle: Handle) -> Option<&mut Stream> {
+        self.streams.get_mut(handle.index as usize).filter(|stream| stream.generation == handle.generation)
+    }
+
+    fn fits(&self, bytes: usize) -> bool {
+        self.kept.is_empty() || self.kept_bytes.saturating_add(bytes) <= self.config.kept_bytes
+    }
+
+    fn keep(&mut self, handle: Handle, kind: Kind, body: Vec<u8>) {
+        self.kept_bytes += body.len();
+        self.kept.push_back(Kept { stamp: self.tail, handle, kind, body });
+    }
+
+    /// Finds the position for an evictable message of `len` text bytes, and accounts for it.
+    fn place(&mut self, handle: Handle, len: usize, notice: bool) -> Result<(u64, Pushed), Pushed> {
+        let (head, tail, coalesce) = (self.head, self.tail, self.config.coalesce);
+        let Some(stream) = self.live(handle).filter(|stream| !stream.closed) else { return Err(Pushed::Closed) };
+        let replaces = match coalesce {
+            Coalesce::SameToken => stream.last > head,
+            Coalesce::Adjacent => stream.last > head && stream.last == tail,
+        };
+        if replaces {
+            let position = stream.last - 1;
+            let old = self.ring[(position & self.mask) as usize].text.len();
+            if self.text_bytes - old + len <= self.config.bytes {
+                self.text_bytes = self.text_bytes - old + len;
+                return Ok((position, Pushed::Coalesced));
+            }
+        }
+        let mut evicted = 0;
+        while self.tail - self.head >= self.config.capacity as u64 || self.text_bytes + len > self.config.bytes {
+            evicted += usize::from(self.evict_oldest());
+        }
+        let position = self.tail;
+        self.tail += 1;
+        self.text_bytes += len;
+        let slot = &mut self.ring[(position & self.mask) as usize];
+        slot.index = handle.index;
+        slot.generation = handle.generation;
+        slot.notice = notice;
+        self.streams[handle.index as usize].last = position + 1;
+        Ok((position, if evicted == 0 { Pushed::Queued } else { Pushed::Evicted(evicted) }))
+    }
+
+    /// Drops the oldest evictable message; whether it was still wanted.
+    fn evict_oldest(&mut self) -> bool {
+        let slot = &mut self.ring[(self.head & self.mask) as usize];
+        self.head += 1;
+        self.text_bytes -= slot.text.len();
+        slot.let_go();
+        let stream = &mut self.streams[slot.index as usize];
+        if stream.generation != slot.generation {
+            return false;
+        }
+        if stream.topic {
+            stream.lost = true;
+            self.lost_topics = true;
+        } else {
+            self.lost_progress += 1;
+        }
+        true
+    }
+}

@@ -1,0 +1,36 @@
+//! JSON-RPC text and typed messages, both ways, with raw parameters that are borrowed and never turned into a tree.
+//!
+//! [`parse`] reads one message; [`meta`] reads what the protocol keeps in `params._meta`; [`encode`] writes into a buffer
+//! that the caller reuses. Unknown members survive, since parameters and results stay the text they came as (rule M10).
+
+pub mod encode;
+mod error;
+mod message;
+mod meta;
+mod notice;
+
+pub use error::{RpcError, code};
+pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse};
+pub use meta::{MetaError, RequestMeta, request_meta};
+pub use notice::{Cancellation, read_cancellation, read_progress};
+
+/// The protocol revision that this library speaks.
+pub const PROTOCOL_VERSION: &str = "2026-07-28";
+
+/// Names of the methods and notifications that the library itself decides about.
+pub mod method {
+    /// Cancels a request (stdio, rule C2), or says that a listen ended (rule C5).
+    pub const CANCELLED: &str = "notifications/cancelled";
+    /// Progress of a request.
+    pub const PROGRESS: &str = "notifications/progress";
+    /// What a server speaks and offers (rule M8).
+    pub const DISCOVER: &str = "server/discover";
+    /// The handshake of the revisions before this one.
+    pub const INITIALIZE: &str = "initialize";
+    /// The tools of a server.
+    pub const TOOLS_LIST: &str = "tools/list";
+    /// Runs a tool.
+    pub const TOOLS_CALL: &str = "tools/call";
+    /// Opens a stream of change notifications.
+    pub const LISTEN: &str = "subscriptions/listen";
+}

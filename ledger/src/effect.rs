@@ -1,0 +1,199 @@
+//! Decides what an effect can do to the database, and what becomes of what it returns.
+
+use rusqlite::{Connection, Params, Row, ffi};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::BoxError;
+
+/// Why an effect did not succeed. What it wrote is rolled back in either case.
+///
+/// Every error converts into [`EffectError::Abort`], so `?` never makes a technical failure final.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a failure is either the business's answer or it is not")]
+pub enum EffectError<T> {
+    /// The business refuses, for good: this answer is stored, and replayed to every retry.
+    Reject(T),
+    /// Something failed: nothing is stored, and a retry runs the effect again.
+    Abort(BoxError),
+}
+
+impl<T, E: std::error::Error + Send + Sync + 'static> From<E> for EffectError<T> {
+    fn from(error: E) -> Self {
+        Self::Abort(error.into())
+    }
+}
+
+/// What an effect came to, without its type.
+pub(crate) enum Outcome {
+    Commit(Vec<u8>),
+    Reject(Vec<u8>),
+    Abort(BoxError),
+    Unencodable,
+}
+
+/// An effect without its types, so that another thread can run it.
+pub(crate) type Job = Box<dyn FnMut(&mut EffectTx<'_>) -> Outcome + Send>;
+
+/// Takes the types off an effect.
+pub(crate) fn job<T, F>(mut effect: F) -> Job
+where
+    T: Serialize + DeserializeOwned,
+    F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
+{
+    Box::new(move |tx| match effect(tx) {
+        Ok(value) => encode(&value).map_or(Outcome::Unencodable, Outcome::Commit),
+        Err(EffectError::Reject(value)) => encode(&value).map_or(Outcome::Unencodable, Outcome::Reject),
+        Err(EffectError::Abort(cause)) => Outcome::Abort(cause),
+    })
+}
+
+/// The bytes of a result, if they can be read back: better to learn that before the commit than at the first replay.
+fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
+    let body = serde_json::to_vec(value).ok()?;
+    decode::<T>(&body)?;
+    Some(body)
+}
+
+/// The result in stored bytes. The parser's complaint is dropped: it can quote the result.
+pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
+    serde_json::from_slice(body).ok()
+}
+
+/// The database, as an effect sees it: inside the ledger's transaction, and unable to leave it.
+///
+/// It may read and write rows of the application's tables. It may not end or nest transactions, change the schema or
+/// settings, attach files, or touch tables named `ledger_*`: such a statement fails, and so does the whole call, even if
+/// the effect goes on. Compiled statements are kept, so pass values as parameters, not in the text.
+#[derive(Debug)]
+pub struct EffectTx<'a> {
+    rows: Rows<'a>,
+}
+
+impl<'a> EffectTx<'a> {
+    pub(crate) fn new(conn: &'a Connection) -> Self {
+        Self { rows: Rows { conn } }
+    }
+
+    /// Runs one statement. Returns how many rows it changed.
+    ///
+    /// # Errors
+    ///
+    /// What SQLite says; also for every statement after one that ended the transaction.
+    pub fn execute(&mut self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+        self.rows.check()?;
+        self.rows.conn.prepare_cached(sql)?.execute(params)
+    }
+
+    /// The first row of a query.
+    ///
+    /// # Errors
+    ///
+    /// As [`EffectTx::execute`], and [`rusqlite::Error::QueryReturnedNoRows`] if there is none
+    /// ([`rusqlite::OptionalExtension`] turns that into an `Option`).
+    pub fn query_row<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnOnce(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<R> {
+        self.rows.first(sql, params, map)
+    }
+
+    /// All rows of a query.
+    ///
+    /// # Errors
+    ///
+    /// As [`EffectTx::execute`].
+    pub fn query<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnMut(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<Vec<R>> {
+        self.rows.all(sql, params, map)
+    }
+
+    /// The row id of the last insert.
+    #[must_use]
+    pub fn last_insert_rowid(&self) -> i64 {
+        self.rows.conn.last_insert_rowid()
+    }
+}
+
+/// One snapshot of the database, to read the application's tables from.
+#[derive(Debug)]
+pub struct ReadTx<'a> {
+    rows: Rows<'a>,
+}
+
+impl<'a> ReadTx<'a> {
+    pub(crate) fn new(conn: &'a Connection) -> Self {
+        Self { rows: Rows { conn } }
+    }
+
+    /// The first row of a query.
+    ///
+    /// # Errors
+    ///
+    /// What SQLite says; it refuses writes, settings and the ledger's own tables.
+    pub fn query_row<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnOnce(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<R> {
+        self.rows.first(sql, params, map)
+    }
+
+    /// All rows of a query.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadTx::query_row`].
+    pub fn query<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnMut(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<Vec<R>> {
+        self.rows.all(sql, params, map)
+    }
+}
+
+/// Queries inside a transaction.
+#[derive(Debug)]
+struct Rows<'a> {
+    conn: &'a Connection,
+}
+
+impl Rows<'_> {
+    /// Refuses to go on without a transaction: each statement would commit by itself.
+    fn check(&self) -> rusqlite::Result<()> {
+        if !self.conn.is_autocommit() {
+            return Ok(());
+        }
+        let message = "an earlier statement ended the transaction".to_owned();
+        Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ABORT_ROLLBACK), Some(message)))
+    }
+
+    fn first<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnOnce(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<R> {
+        self.check()?;
+        self.conn.prepare_cached(sql)?.query_row(params, map)
+    }
+
+    fn all<R>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnMut(&Row<'_>) -> rusqlite::Result<R>,
+    ) -> rusqlite::Result<Vec<R>> {
+        self.check()?;
+        self.conn.prepare_cached(sql)?.query_map(params, map)?.collect()
+    }
+}

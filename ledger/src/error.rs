@@ -1,0 +1,130 @@
+//! Decides what a caller learns when a call has no answer: whose fault it is, and what is certain about the effect.
+
+use std::time::Duration;
+
+use steady_core::idempotency::CanonicalError;
+use thiserror::Error;
+
+/// An error of any type, as it comes out of an effect.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a ledger has no answer. No message holds a key, an argument, a secret or a result.
+///
+/// Unless a variant says otherwise, this call had no effect, and a retry with the same key is safe.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LedgerError {
+    // The call's fault.
+    /// The arguments have no canonical form.
+    #[error("the arguments cannot be compared with those of a retry: {0}")]
+    InvalidArguments(CanonicalError),
+    /// The key already belongs to other arguments, or to another version of the operation.
+    #[error("the idempotency key belongs to another call: repeat the first call unchanged, or choose a new key")]
+    Mismatch,
+    /// The key ran, and its result is past its retention. It never runs again.
+    #[error(
+        "the call ran earlier, but its result is no longer kept: look up its outcome, and use a new key for new work"
+    )]
+    ResultExpired,
+    /// The stored result is intact, but is not of the type that was asked for.
+    #[error("the stored result has another type: ask for the type that the operation's first run returned")]
+    ResultType,
+
+    // Nobody's fault: the effect belongs to another call.
+    /// Another call holds the key.
+    #[error("another call with this idempotency key is under way: retry in {} ms with the same key", .retry_after.as_millis())]
+    InFlight {
+        /// How long until that call's lease ends.
+        retry_after: Duration,
+    },
+    /// An earlier call with this key may have had its effect. It is not run again.
+    #[error(
+        "an earlier call with this idempotency key may have run: reconcile it before anything else, do not use a new key"
+    )]
+    InDoubt,
+
+    // The effect's fault. It is rolled back.
+    /// The effect gave up.
+    #[error("the operation failed and was rolled back: retry with the same key once its cause is gone")]
+    Aborted(#[source] BoxError),
+    /// The effect panicked.
+    #[error("the operation panicked and was rolled back: fix it, then retry with the same key")]
+    Panicked,
+    /// The effect tried something that only the ledger may do: to end its transaction, change the schema or settings,
+    /// or touch the ledger's own tables.
+    #[error(
+        "the operation used SQL that an effect may not use, and was rolled back: let it only read and write its own rows"
+    )]
+    Forbidden,
+    /// A statement of the effect made SQLite end the transaction, as `INSERT OR ROLLBACK` or a full disk does.
+    #[error("a statement of the operation ended its transaction: nothing was kept, replace OR ROLLBACK by OR ABORT")]
+    TransactionLost,
+    /// The result does not survive being encoded as JSON and decoded again.
+    #[error(
+        "the operation's result does not round-trip through JSON, so it was rolled back: fix its Serialize or Deserialize"
+    )]
+    Encoding,
+    /// A ledger was called from inside an effect or a read.
+    #[error("a ledger was called from inside an effect or a read: use the transaction that was passed in")]
+    Reentrant,
+
+    // The environment's fault.
+    /// Other connections kept the file locked for the whole busy timeout.
+    #[error("the ledger is busy: retry later with the same key")]
+    Busy,
+    /// The commit failed, and so did finding out what became of it. **The effect may be durable.**
+    #[error("whether the operation was committed is unknown: retry with the same key, or reconcile it if it had none")]
+    CommitUnknown(#[source] BoxError),
+    /// The ledger was closed.
+    #[error("the ledger is closed: open it again")]
+    Closed,
+    /// The database failed in another way. The effect is rolled back.
+    #[error("the ledger's database failed: see the source, then retry with the same key")]
+    Storage(#[source] BoxError),
+
+    // The file's fault.
+    /// What is stored is not what was written. Nothing is answered from it.
+    #[error("the ledger is corrupt: {part}; stop using the file and restore it from a backup")]
+    Corrupt {
+        /// The part that is damaged.
+        part: &'static str,
+    },
+    /// The file is no ledger. It was not touched.
+    #[error("the file is not a ledger: give the path of a ledger, or of a new file")]
+    ForeignFile,
+    /// The file was written by a newer release. It was not touched.
+    #[error("the ledger has schema {found}, newer than this program's {known}: use a newer release of the program")]
+    NewerSchema {
+        /// The file's schema.
+        found: i64,
+        /// The newest schema this release knows.
+        known: i64,
+    },
+    /// The file was made with another secret, so no fingerprint in it could match.
+    #[error("the ledger was made with another secret: configure the one that it was made with")]
+    WrongSecret,
+    /// The SQLite in use has a known way to lose commits.
+    #[error("SQLite {version} can lose commits of a write-ahead log: use 3.51.3 or newer, such as the bundled one")]
+    OldSqlite {
+        /// Its version number, as in `sqlite3_libversion_number`.
+        version: i32,
+    },
+    /// The file cannot have a write-ahead log here.
+    #[error("the database cannot use a write-ahead log (journal mode {mode}): put it on a local, writable file system")]
+    NoWal {
+        /// The journal mode that SQLite chose instead.
+        mode: Box<str>,
+    },
+}
+
+impl From<rusqlite::Error> for LedgerError {
+    fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, DatabaseLocked, NotADatabase};
+        match error.sqlite_error_code() {
+            Some(DatabaseBusy | DatabaseLocked) => Self::Busy,
+            Some(DatabaseCorrupt) => Self::Corrupt { part: "the database file is damaged" },
+            Some(NotADatabase) => Self::ForeignFile,
+            Some(_) | None => Self::Storage(error.into()),
+        }
+    }
+}

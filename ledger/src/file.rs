@@ -1,0 +1,221 @@
+//! Decides whether a file is a ledger that this release may use, and how every connection to it is set up.
+//!
+//! The file is opened by SQLite only: to open it in any other way and close it again would drop the locks that this
+//! process holds on it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use steady_core::time::WallTime;
+
+use crate::error::LedgerError;
+use crate::guard::{Guard, Speaker};
+use crate::secret::Secret;
+use crate::transaction::{CommitFailure, Transaction};
+
+/// `LDGR`, at a fixed place in the header of every ledger.
+const APPLICATION_ID: i64 = 0x4C44_4752;
+/// The schema that this release reads and writes.
+const SCHEMA: i64 = 1;
+/// The first SQLite without the reset race of write-ahead logs.
+const MIN_SQLITE: i32 = 3_051_003;
+/// How many compiled statements a connection keeps.
+const STATEMENTS: usize = 64;
+/// How long to pause before asking again for what SQLite does not wait for by itself.
+const RETRY_PAUSE: Duration = Duration::from_millis(2);
+
+/// `executions` can only be 1 for a committed key and 0 for a rejected one: the proof of "once" is part of the schema.
+/// States: 1 started, 2 committed, 3 rejected, 4 in doubt, 5 expired.
+const TABLES: &str = "
+    CREATE TABLE ledger_meta(
+        id INTEGER PRIMARY KEY CHECK(id = 1),
+        secret BLOB CHECK(length(secret) = 32),
+        secret_check BLOB NOT NULL,
+        created_ms INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE ledger_key(
+        principal TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        key TEXT NOT NULL CHECK(length(key) BETWEEN 1 AND 255),
+        fingerprint BLOB NOT NULL CHECK(length(fingerprint) = 32),
+        state INTEGER NOT NULL CHECK(state BETWEEN 1 AND 5),
+        executions INTEGER NOT NULL CHECK(executions IN (0, 1)),
+        result_id INTEGER,
+        result_digest BLOB CHECK(length(result_digest) = 32),
+        lease_until_ms INTEGER,
+        recorded_ms INTEGER NOT NULL,
+        expires_ms INTEGER NOT NULL,
+        CHECK((state = 1) = (lease_until_ms IS NOT NULL)),
+        CHECK((state IN (2, 3)) = (result_id IS NOT NULL)),
+        CHECK((result_id IS NULL) = (result_digest IS NULL)),
+        CHECK(state <> 2 OR executions = 1),
+        CHECK(state <> 3 OR executions = 0),
+        PRIMARY KEY(principal, operation, key)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE ledger_result(id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
+    CREATE TABLE ledger_unkeyed(
+        principal TEXT NOT NULL,
+        operation TEXT NOT NULL,
+        executions INTEGER NOT NULL,
+        PRIMARY KEY(principal, operation)
+    ) STRICT, WITHOUT ROWID;
+";
+
+/// A connection and its guard.
+pub(crate) struct Db {
+    pub(crate) conn: Connection,
+    pub(crate) guard: Arc<Guard>,
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Write,
+    Read,
+}
+
+/// Where a ledger lies, and how long its connections wait.
+pub(crate) struct Site {
+    pub(crate) path: PathBuf,
+    pub(crate) busy_timeout: Duration,
+}
+
+/// What is in a file.
+enum Content {
+    Nothing,
+    Ledger,
+}
+
+impl Site {
+    /// Makes the file a ledger if it is new, brings the application's tables into it, and returns a connection to it
+    /// with its secret.
+    pub(crate) fn found(
+        &self,
+        secret: Option<&Secret>,
+        schema: &str,
+        now: WallTime,
+    ) -> Result<(Db, Secret), LedgerError> {
+        let version = rusqlite::version_number();
+        if version < MIN_SQLITE {
+            return Err(LedgerError::OldSqlite { version });
+        }
+        let mut conn = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
+        if let Content::Nothing = content(&conn)? {
+            conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
+        }
+        self.use_wal(&conn)?;
+        configure(&conn)?;
+        let guard = Guard::install(&mut conn)?;
+        let db = Db { conn, guard };
+        let secret = initialise(&db, secret, schema, now)?;
+        Ok((db, secret))
+    }
+
+    /// Another connection to a file that is a ledger.
+    pub(crate) fn connect(&self, access: Access) -> Result<Db, LedgerError> {
+        let mut conn = self.open(match access {
+            Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
+            Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
+        })?;
+        match content(&conn)? {
+            Content::Ledger => {}
+            Content::Nothing => return Err(LedgerError::ForeignFile),
+        }
+        configure(&conn)?;
+        let guard = Guard::install(&mut conn)?;
+        Ok(Db { conn, guard })
+    }
+
+    fn open(&self, flags: OpenFlags) -> Result<Connection, LedgerError> {
+        let conn = Connection::open_with_flags(&self.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        conn.busy_timeout(self.busy_timeout)?;
+        Ok(conn)
+    }
+
+    /// Switches to a write-ahead log. SQLite does not wait for others here, as it could wait for ever.
+    fn use_wal(&self, conn: &Connection) -> Result<(), LedgerError> {
+        let until = Instant::now() + self.busy_timeout;
+        loop {
+            let mode = conn.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0));
+            match mode.map_err(LedgerError::from) {
+                Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
+                Ok(mode) => return Err(LedgerError::NoWal { mode: mode.into() }),
+                Err(LedgerError::Busy) if Instant::now() < until => thread::sleep(RETRY_PAUSE),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Tells a ledger from an empty file and from everything else, which is refused. Changes nothing.
+fn content(conn: &Connection) -> Result<Content, LedgerError> {
+    let number = |sql| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let application = number("PRAGMA application_id")?;
+    let schema = number("PRAGMA user_version")?;
+    let objects = number("SELECT count(*) FROM sqlite_schema")?;
+    match (application, schema, objects) {
+        (APPLICATION_ID, SCHEMA, _) => Ok(Content::Ledger),
+        (APPLICATION_ID, found, _) if found > SCHEMA => Err(LedgerError::NewerSchema { found, known: SCHEMA }),
+        (0, 0, 0) => Ok(Content::Nothing),
+        (..) => Err(LedgerError::ForeignFile),
+    }
+}
+
+/// The settings that a connection has to make by itself. The first is the durability of what is acknowledged.
+fn configure(conn: &Connection) -> rusqlite::Result<()> {
+    conn.execute_batch(
+        "PRAGMA synchronous = FULL;
+         PRAGMA fullfsync = ON;
+         PRAGMA checkpoint_fullfsync = ON;
+         PRAGMA foreign_keys = ON;
+         PRAGMA trusted_schema = OFF;
+         PRAGMA cell_size_check = ON;
+         PRAGMA mmap_size = 0;
+         PRAGMA temp_store = MEMORY;
+         PRAGMA journal_size_limit = 67108864;",
+    )?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+    conn.set_prepared_statement_cache_capacity(STATEMENTS);
+    Ok(())
+}
+
+/// Creates what is missing, in one transaction, so that a crash leaves either nothing or a ledger.
+fn initialise(db: &Db, configured: Option<&Secret>, schema: &str, now: WallTime) -> Result<Secret, LedgerError> {
+    let transaction = Transaction::begin(db)?;
+    // Another process may have been here since the first look.
+    if let Content::Nothing = content(&db.conn)? {
+        db.conn.execute_batch(TABLES)?;
+        let (secret, kept) = match configured {
+            Some(secret) => (secret.clone(), None),
+            None => {
+                let secret = Secret::random()?;
+                (secret.clone(), Some(secret))
+            }
+        };
+        db.conn.execute(
+            "INSERT INTO ledger_meta(id, secret, secret_check, created_ms) VALUES (1, ?1, ?2, ?3)",
+            (kept.as_ref().map(Secret::bytes), secret.check(), now.unix_millis()),
+        )?;
+        db.conn.pragma_update(None, "application_id", APPLICATION_ID)?;
+        db.conn.pragma_update(None, "user_version", SCHEMA)?;
+    }
+    let secret = read_secret(&db.conn, configured)?;
+    {
+        let _speaking = db.guard.speak(Speaker::Schema);
+        db.conn.execute_batch(schema)?;
+    }
+    transaction.commit().map_err(CommitFailure::nothing_committed)?;
+    Ok(secret)
+}
+
+fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret, LedgerError> {
+    let row = "SELECT secret, secret_check FROM ledger_meta WHERE id = 1";
+    let (kept, check) =
+        conn.query_row(row, [], |row| Ok((row.get::<_, Option<[u8; 32]>>(0)?, row.get::<_, [u8; 32]>(1)?)))?;
+    let secret = configured.cloned().or_else(|| kept.map(Secret::new)).ok_or(LedgerError::WrongSecret)?;
+    if secret.check() == check { Ok(secret) } else { Err(LedgerError::WrongSecret) }
+}

@@ -1,0 +1,151 @@
+//! Decides which SQL is allowed on a connection, by who is speaking: the ledger, an effect, or the schema option.
+//!
+//! SQLite asks when it compiles a statement. The answer for an effect is a list of what it may do, not of what it may
+//! not: read and write rows of the application's tables, and call functions.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use rusqlite::Connection;
+use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
+
+/// Who speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaker {
+    /// The ledger itself.
+    Ledger = 0,
+    /// An effect, or a read of the application.
+    Effect = 1,
+    /// The schema option.
+    Schema = 2,
+}
+
+/// The state that a connection and its authorizer share. One thread uses a connection at a time.
+#[derive(Default)]
+pub(crate) struct Guard {
+    speaker: AtomicU8,
+    denied: AtomicBool,
+}
+
+impl Guard {
+    /// Puts a guard on a connection. It stays for good: to take it off would recompile every cached statement.
+    pub(crate) fn install(conn: &mut Connection) -> rusqlite::Result<Arc<Self>> {
+        let guard = Arc::new(Self::default());
+        let asked = Arc::clone(&guard);
+        conn.authorizer(Some(move |context: AuthContext<'_>| asked.answer(&context)))?;
+        Ok(guard)
+    }
+
+    /// Lets `speaker` speak until the value that is returned is dropped.
+    pub(crate) fn speak(&self, speaker: Speaker) -> Speaking<'_> {
+        self.denied.store(false, Ordering::Relaxed);
+        self.speaker.store(speaker as u8, Ordering::Relaxed);
+        Speaking(self)
+    }
+
+    /// Whether something was denied since the last [`Guard::speak`].
+    pub(crate) fn has_denied(&self) -> bool {
+        self.denied.load(Ordering::Relaxed)
+    }
+
+    fn answer(&self, context: &AuthContext<'_>) -> Authorization {
+        let speaker = self.speaker.load(Ordering::Relaxed);
+        let allowed = if speaker == Speaker::Ledger as u8 {
+            true
+        } else if speaker == Speaker::Effect as u8 {
+            may_effect(&context.action)
+        } else {
+            may_schema(&context.action)
+        };
+        if allowed {
+            return Authorization::Allow;
+        }
+        self.denied.store(true, Ordering::Relaxed);
+        Authorization::Deny
+    }
+}
+
+/// Someone other than the ledger speaks.
+pub(crate) struct Speaking<'a>(&'a Guard);
+
+impl Drop for Speaking<'_> {
+    fn drop(&mut self) {
+        self.0.speaker.store(Speaker::Ledger as u8, Ordering::Relaxed);
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not listed is denied, also what SQLite adds later")]
+fn may_effect(action: &AuthAction<'_>) -> bool {
+    match action {
+        AuthAction::Select | AuthAction::Recursive | AuthAction::Function { .. } => true,
+        AuthAction::Read { table_name, .. } => !is_ledgers(table_name),
+        AuthAction::Insert { table_name }
+        | AuthAction::Delete { table_name }
+        | AuthAction::Update { table_name, .. } => !is_ledgers(table_name) && !is_sqlites(table_name),
+        _ => false,
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "the schema of the application is its own affair")]
+fn may_schema(action: &AuthAction<'_>) -> bool {
+    match action {
+        AuthAction::Transaction { .. }
+        | AuthAction::Savepoint { .. }
+        | AuthAction::Attach { .. }
+        | AuthAction::Detach { .. }
+        | AuthAction::Pragma { .. }
+        | AuthAction::Unknown { .. } => false,
+        AuthAction::Read { table_name, .. }
+        | AuthAction::Insert { table_name }
+        | AuthAction::Delete { table_name }
+        | AuthAction::Update { table_name, .. }
+        | AuthAction::CreateTable { table_name }
+        | AuthAction::DropTable { table_name }
+        | AuthAction::AlterTable { table_name, .. }
+        | AuthAction::CreateTrigger { table_name, .. }
+        | AuthAction::CreateTempTrigger { table_name, .. }
+        | AuthAction::CreateIndex { table_name, .. } => !is_ledgers(table_name),
+        _ => true,
+    }
+}
+
+/// Whether the table is one of the ledger's. SQLite compares names without case.
+fn is_ledgers(table: &str) -> bool {
+    has_prefix(table, "ledger_")
+}
+
+fn is_sqlites(table: &str) -> bool {
+    has_prefix(table, "sqlite_")
+}
+
+fn has_prefix(table: &str, prefix: &str) -> bool {
+    table.as_bytes().get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+}
+
+thread_local! {
+    /// Whether this thread runs an application's closure for a ledger.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// An application's closure runs on this thread until the value is dropped.
+pub(crate) struct Inside(());
+
+impl Inside {
+    pub(crate) fn enter() -> Self {
+        INSIDE.set(true);
+        Self(())
+    }
+
+    /// Whether a closure runs on this thread. A ledger that it called would wait for itself, or work outside of its
+    /// transaction.
+    pub(crate) fn is_here() -> bool {
+        INSIDE.get()
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}

@@ -1,0 +1,75 @@
+//! Decides who may use a connection, and when a connection can no longer be trusted.
+//!
+//! A lane is one connection behind a lock. Whoever leaves it in the middle of a transaction, by a panic or by an error
+//! that could not be rolled back, loses it: it is closed, which rolls back, and the next one opens another.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::error::LedgerError;
+use crate::file::{Access, Db, Site};
+use crate::guard::Inside;
+
+pub(crate) struct Lane {
+    site: Arc<Site>,
+    access: Access,
+    slot: Mutex<Slot>,
+}
+
+enum Slot {
+    Open(Db),
+    Lost,
+    Closed,
+}
+
+impl Lane {
+    pub(crate) fn new(site: Arc<Site>, access: Access, db: Db) -> Self {
+        Self { site, access, slot: Mutex::new(Slot::Open(db)) }
+    }
+
+    /// Does some work with the connection, alone.
+    pub(crate) fn with<R>(&self, work: impl FnOnce(&Db) -> Result<R, LedgerError>) -> Result<R, LedgerError> {
+        if Inside::is_here() {
+            return Err(LedgerError::Reentrant);
+        }
+        let mut slot = self.lock();
+        let db = match mem::replace(&mut *slot, Slot::Lost) {
+            Slot::Open(db) => db,
+            Slot::Lost => self.site.connect(self.access)?,
+            Slot::Closed => {
+                *slot = Slot::Closed;
+                return Err(LedgerError::Closed);
+            }
+        };
+        let result = work(&db);
+        if db.conn.is_autocommit() {
+            *slot = Slot::Open(db);
+        }
+        result
+    }
+
+    /// Gives up the connection: the next user gets a new one.
+    pub(crate) fn renew(&self) {
+        let mut slot = self.lock();
+        match *slot {
+            Slot::Open(_) | Slot::Lost => *slot = Slot::Lost,
+            Slot::Closed => {}
+        }
+    }
+
+    /// Closes the connection for good, once its current user is done.
+    pub(crate) fn close(&self) -> Result<(), LedgerError> {
+        if Inside::is_here() {
+            return Err(LedgerError::Reentrant);
+        }
+        match mem::replace(&mut *self.lock(), Slot::Closed) {
+            Slot::Open(db) => db.conn.close().map_err(|(_, error)| error.into()),
+            Slot::Lost | Slot::Closed => Ok(()),
+        }
+    }
+
+    /// A poisoned lock is as good as any: the slot says whether the connection is.
+    fn lock(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

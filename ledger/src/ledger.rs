@@ -1,0 +1,182 @@
+//! Decides which connection serves which question, and what is said when a commit fails.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use steady_core::idempotency::{Key, Scope, canonical_arguments};
+
+use crate::effect::{EffectError, EffectTx, Job, ReadTx, decode, job};
+use crate::error::LedgerError;
+use crate::file::{Access, Site};
+use crate::guard::{Inside, Speaker};
+use crate::lane::Lane;
+use crate::options::{Clock, Options};
+use crate::record::{self, Call};
+use crate::request::{Executed, Reconciled, Request, Unkeyed};
+use crate::secret::Secret;
+use crate::transaction::{Answer, Ending, run_keyed, run_unkeyed, settle};
+
+/// A handle to a ledger: one SQLite file that holds keys, results and the application's own tables.
+///
+/// Clones share their connections. Other handles to the same file, in this process or another, are safe: a key runs once
+/// over all of them. All methods block.
+#[derive(Clone)]
+pub struct Ledger {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    secret: Secret,
+    clock: Clock,
+    retention_ms: i64,
+    reader: Lane,
+    writer: Lane,
+}
+
+impl Ledger {
+    /// Opens the ledger at `path`, and creates it if there is no file or an empty one.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError::ForeignFile`] and [`LedgerError::NewerSchema`] leave the file as it was. A failure of
+    /// [`Options::schema`] is [`LedgerError::Storage`].
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, LedgerError> {
+        if Inside::is_here() {
+            return Err(LedgerError::Reentrant);
+        }
+        let Options { schema, busy_timeout, retention, secret, clock } = options;
+        // A later reconnection must find the same file, wherever the process is by then.
+        let path = std::path::absolute(path).map_err(|error| LedgerError::Storage(error.into()))?;
+        let site = Arc::new(Site { path, busy_timeout });
+        let (db, secret) = site.found(secret.as_ref(), &schema, clock.now())?;
+        let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
+        let writer = Lane::new(site, Access::Write, db);
+        let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+        Ok(Self { inner: Arc::new(Inner { secret, clock, retention_ms, reader, writer }) })
+    }
+
+    /// Runs `effect` once for the key of `request`, and answers every call with what it came to.
+    ///
+    /// The effect runs in the transaction that also stores its result; there is an answer only once that is durable. It
+    /// runs on a thread of the ledger's choice, while every other effect on the file waits: keep it short, and free of
+    /// any effect outside of its [`EffectTx`]. It may be called again if its first transaction was rolled back for a
+    /// reason of its own, so it must not rely on what it captured having been used only once.
+    ///
+    /// A panic in it is caught, unless the program is built to abort on panic.
+    ///
+    /// # Errors
+    ///
+    /// Each variant of [`LedgerError`] says what is certain about the effect; all but [`LedgerError::CommitUnknown`],
+    /// [`LedgerError::InDoubt`], [`LedgerError::ResultExpired`] and [`LedgerError::Corrupt`] mean that it is not there.
+    pub fn execute<T, F>(&self, request: &Request<'_>, effect: F) -> Result<Executed<T>, LedgerError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
+    {
+        let Answer { body, replayed } = self.answer(request, job(effect))?;
+        let value = decode(&body).ok_or(LedgerError::ResultType)?;
+        Ok(if replayed { Executed::Replayed(value) } else { Executed::Fresh(value) })
+    }
+
+    /// Runs `effect` in one transaction, and counts it. **Every call runs it**, also a retry of a call that succeeded.
+    ///
+    /// [`EffectError::Reject`] rolls the effect back and answers with the refusal; it is not counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ledger::execute`]. After [`LedgerError::CommitUnknown`] nothing can tell whether the effect is there.
+    pub fn execute_keyless<T, F>(&self, scope: &Scope, effect: F) -> Result<Unkeyed<T>, LedgerError>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
+    {
+        let body = self.inner.writer.with(|db| match run_unkeyed(db, scope, job(effect))? {
+            Ending::Committed(answer) => Ok(answer.body),
+            Ending::Unknown(failure) => Err(failure.without_key()),
+        })?;
+        decode(&body).map(Unkeyed).ok_or(LedgerError::ResultType)
+    }
+
+    /// What is known of a key. Reads only: it never creates a record, and never waits for an effect.
+    ///
+    /// `None` means that nothing is committed under the key yet; a call that is under way can still commit.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`], as far as reading can fail.
+    pub fn reconcile(&self, scope: &Scope, key: &Key) -> Result<Option<Reconciled>, LedgerError> {
+        self.inner.reader.with(|db| Ok(record::find(&db.conn, scope, key)?.map(|stored| stored.reconciled())))
+    }
+
+    /// How many effects without a key were committed in this scope.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`], as far as reading can fail.
+    pub fn keyless_executions(&self, scope: &Scope) -> Result<u64, LedgerError> {
+        self.inner.reader.with(|db| record::unkeyed(&db.conn, scope))
+    }
+
+    /// Reads the application's tables, in one snapshot. Other reads wait for it: keep it short.
+    ///
+    /// # Errors
+    ///
+    /// What `work` returned, as [`LedgerError::Storage`] or a closer variant.
+    pub fn read<R>(&self, work: impl FnOnce(&ReadTx<'_>) -> rusqlite::Result<R>) -> Result<R, LedgerError> {
+        self.inner.reader.with(|db| {
+            let snapshot = db.conn.unchecked_transaction()?;
+            let result = {
+                let _speaking = db.guard.speak(Speaker::Effect);
+                let _inside = Inside::enter();
+                work(&ReadTx::new(&db.conn))
+            };
+            snapshot.finish()?;
+            Ok(result?)
+        })
+    }
+
+    /// Closes the file, once the calls that use it are done. From then on all clones answer [`LedgerError::Closed`].
+    ///
+    /// The last handle closes the file by itself when it is dropped; this is for those who want to see an error.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError::Storage`]. What was acknowledged is durable all the same.
+    pub fn close(&self) -> Result<(), LedgerError> {
+        let reader = self.inner.reader.close();
+        self.inner.writer.close().and(reader)
+    }
+
+    fn answer(&self, request: &Request<'_>, job: Job) -> Result<Answer, LedgerError> {
+        let Inner { secret, clock, retention_ms, reader, writer } = &*self.inner;
+        let Request { scope, key, arguments, version, exclude } = *request;
+        let canonical = canonical_arguments(arguments, exclude).map_err(LedgerError::InvalidArguments)?;
+        let fingerprint = secret.fingerprint(scope, version, &canonical);
+        let call = Call { scope, key, fingerprint, clock, retention_ms: *retention_ms };
+
+        // A record never goes away, so what is found without the write lock holds. A miss proves nothing.
+        if let Some(answer) = settle(reader.with(|db| record::find(&db.conn, scope, key))?, &call, secret)? {
+            return Ok(answer);
+        }
+        let failure = match writer.with(|db| run_keyed(db, &call, secret, job))? {
+            Ending::Committed(answer) => return Ok(answer),
+            Ending::Unknown(failure) => failure,
+        };
+        // Nothing that the failed connection says counts any more: a new one has to find the key, or find it missing.
+        writer.renew();
+        match writer.with(|db| record::find(&db.conn, scope, key)) {
+            Ok(stored) => settle(stored, &call, secret)?.ok_or_else(|| failure.nothing_committed()),
+            Err(cause) => Err(LedgerError::CommitUnknown(cause.into())),
+        }
+    }
+}
+
+/// Shows neither the path nor the secret.
+impl fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ledger").finish_non_exhaustive()
+    }
+}

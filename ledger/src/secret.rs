@@ -1,0 +1,102 @@
+//! Decides what is stored in place of arguments: keyed hashes, so that a stolen file does not let small amounts or
+//! telephone numbers be guessed.
+
+use std::fmt;
+
+use hmac::{Hmac, KeyInit, Mac};
+use sha2::Sha256;
+use steady_core::idempotency::Scope;
+
+use crate::error::LedgerError;
+
+/// The key of a ledger's fingerprints: 32 bytes that nobody else knows.
+///
+/// It never appears in `Debug` output or in an error.
+#[derive(Clone)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// The secret with these bytes. They must be random, and the same at every open of a file.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) fn random() -> Result<Self, LedgerError> {
+        let mut bytes = [0; 32];
+        getrandom::fill(&mut bytes).map_err(|error| LedgerError::Storage(error.into()))?;
+        Ok(Self(bytes))
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
+    /// What a call is compared by. `canonical` carries its own version.
+    pub(crate) fn fingerprint(&self, scope: &Scope, version: u32, canonical: &[u8]) -> [u8; 32] {
+        self.hash(
+            b"fingerprint",
+            &[&version.to_be_bytes(), scope.principal.as_bytes(), scope.operation.as_bytes(), canonical],
+        )
+    }
+
+    /// What a stored result is verified by. It binds the bytes to their call and their state.
+    pub(crate) fn digest(&self, fingerprint: &[u8; 32], state: u8, body: &[u8]) -> [u8; 32] {
+        self.hash(b"result", &[fingerprint, &[state], body])
+    }
+
+    /// What tells whether a file was made with this secret.
+    pub(crate) fn check(&self) -> [u8; 32] {
+        self.hash(b"check", &[])
+    }
+
+    /// The keyed hash of a label and parts, each with its length in front.
+    fn hash(&self, label: &[u8], parts: &[&[u8]]) -> [u8; 32] {
+        // The key of HMAC is a whole block; a shorter one is padded with zeros.
+        let mut block = [0; 64];
+        block[..32].copy_from_slice(&self.0);
+        let mut mac = Hmac::<Sha256>::new(&block.into());
+        mac.update(b"mcp-steady ledger\0");
+        for part in [label].iter().chain(parts) {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(part);
+        }
+        mac.finalize().into_bytes().into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frozen: a changed byte here means that keys in existing files no longer match.
+    #[test]
+    fn golden_fingerprint() {
+        let secret = Secret::new([7; 32]);
+        let fingerprint = secret.fingerprint(&Scope::new("tenant-1", "reserve"), 1, b"fp1oe");
+        let hex: String = fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "2da4571187f1cf41015f294b3e790b69ad8f78ec4614f08b8f9e24ae12e905e3");
+    }
+
+    #[test]
+    fn neighbouring_parts_do_not_run_together() {
+        let secret = Secret::new([7; 32]);
+        let of = |principal, operation| secret.fingerprint(&Scope::new(principal, operation), 1, b"fp1oe");
+        assert_ne!(of("ab", "c"), of("a", "bc"));
+        assert_ne!(of("a", "b"), of("b", "a"));
+        let scope = Scope::new("a", "b");
+        assert_ne!(secret.fingerprint(&scope, 1, b"fp1oe"), secret.fingerprint(&scope, 2, b"fp1oe"));
+        assert_ne!(secret.digest(&[0; 32], 2, b"x"), secret.digest(&[0; 32], 3, b"x"));
+    }
+
+    #[test]
+    fn debug_output_hides_the_secret() {
+        assert_eq!(format!("{:?}", Secret::new([7; 32])), "Secret(..)");
+    }
+}

@@ -1,0 +1,164 @@
+//! Stock and reservations, in the ledger's own file, so that a reservation and its key are one transaction.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use steady_ledger::{EffectError, EffectTx, Executed, Key, Ledger, LedgerError, Options, Reconciled, Request, Scope};
+
+const SCHEMA: &str = "
+CREATE TABLE IF NOT EXISTS stock(
+    sku TEXT PRIMARY KEY,
+    available INTEGER NOT NULL CHECK(available >= 0)) STRICT;
+CREATE TABLE IF NOT EXISTS reservation(
+    id INTEGER PRIMARY KEY,
+    sku TEXT NOT NULL REFERENCES stock,
+    quantity INTEGER NOT NULL CHECK(quantity > 0),
+    tenant TEXT NOT NULL) STRICT;
+INSERT OR IGNORE INTO stock VALUES ('widget', 1000), ('gadget', 10), ('gizmo', 1);";
+
+/// The name of the mutation, which scopes its keys.
+const RESERVE: &str = "reserve_inventory";
+/// The argument that carries the key; it is no part of what is reserved.
+pub(super) const KEY_ARGUMENT: &str = "idempotencyKey";
+
+/// What a caller asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Wanted {
+    pub(super) sku: String,
+    pub(super) quantity: i64,
+    pub(super) tenant: String,
+    pub(super) idempotency_key: Option<String>,
+}
+
+/// A reservation, as it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct Reservation {
+    /// Its id: `res-7`.
+    pub reservation_id: String,
+    /// What was reserved.
+    pub sku: String,
+    /// How much of it.
+    pub quantity: i64,
+    /// For whom.
+    pub tenant: String,
+    /// What was left in stock then.
+    pub remaining: i64,
+}
+
+/// What became of a request to reserve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(clippy::exhaustive_enums, reason = "the shop says yes or no")]
+pub enum Reserved {
+    /// Reserved.
+    Yes(Reservation),
+    /// Refused, and why. A refusal is final for its key.
+    No(String),
+}
+
+/// The shop's database.
+#[derive(Clone, Debug)]
+pub struct Inventory {
+    ledger: Ledger,
+    principal: String,
+}
+
+impl Inventory {
+    /// Opens the shop at `path`. `principal` is who calls: it scopes the keys.
+    ///
+    /// # Errors
+    /// Those of [`Ledger::open`].
+    pub fn open(path: impl AsRef<Path>, principal: &str) -> Result<Self, LedgerError> {
+        let ledger = Ledger::open(path, Options { schema: SCHEMA.into(), ..Options::default() })?;
+        Ok(Self { ledger, principal: principal.to_owned() })
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::new(self.principal.as_str(), RESERVE)
+    }
+
+    /// Reserves once for this key. `arguments` is the call's raw JSON object.
+    pub(super) fn reserve(
+        &self,
+        key: &Key,
+        arguments: &str,
+        wanted: Wanted,
+    ) -> Result<Executed<Reserved>, LedgerError> {
+        let scope = self.scope();
+        let request = Request::new(&scope, key, arguments).exclude(&[KEY_ARGUMENT]);
+        self.ledger.execute(&request, move |tx| take(tx, &wanted))
+    }
+
+    /// Reserves, without a key: each call again.
+    pub(super) fn reserve_keyless(&self, wanted: Wanted) -> Result<Reserved, LedgerError> {
+        Ok(self.ledger.execute_keyless(&self.scope(), move |tx| take(tx, &wanted))?.into_inner())
+    }
+
+    /// The reservation with this id, if this tenant has it.
+    ///
+    /// # Errors
+    /// Those of [`Ledger::read`].
+    pub fn find(&self, id: &str, tenant: &str) -> Result<Option<Reservation>, LedgerError> {
+        let Some(row) = id.strip_prefix("res-").and_then(|number| number.parse::<i64>().ok()) else { return Ok(None) };
+        let sql = "SELECT sku, quantity, tenant, (SELECT available FROM stock WHERE stock.sku = reservation.sku)
+                   FROM reservation WHERE id = ?1 AND tenant = ?2";
+        self.ledger.read(|tx| {
+            let found = tx.query(sql, (row, tenant), |row| {
+                Ok(Reservation {
+                    reservation_id: id.to_owned(),
+                    sku: row.get(0)?,
+                    quantity: row.get(1)?,
+                    tenant: row.get(2)?,
+                    remaining: row.get(3)?,
+                })
+            })?;
+            Ok(found.into_iter().next())
+        })
+    }
+
+    /// What the ledger knows of this key; it reads only.
+    ///
+    /// # Errors
+    /// Those of [`Ledger::reconcile`].
+    pub fn reconcile(&self, key: &Key) -> Result<Option<Reconciled>, LedgerError> {
+        self.ledger.reconcile(&self.scope(), key)
+    }
+
+    /// What is left of a stock item, and how many reservations of it there are.
+    ///
+    /// # Errors
+    /// Those of [`Ledger::read`].
+    pub fn count(&self, sku: &str) -> Result<(i64, i64), LedgerError> {
+        self.ledger.read(|tx| {
+            tx.query_row(
+                "SELECT available, (SELECT count(*) FROM reservation WHERE reservation.sku = stock.sku)
+                 FROM stock WHERE sku = ?1",
+                [sku],
+                |row| Ok((row.get(0)?, row.get(1)?)),
+            )
+        })
+    }
+}
+
+/// The effect: it can run again after a rollback, and touches nothing outside of the transaction.
+fn take(tx: &mut EffectTx<'_>, wanted: &Wanted) -> Result<Reserved, EffectError<Reserved>> {
+    let Wanted { sku, quantity, tenant, .. } = wanted;
+    let refuse = |why: String| Err(EffectError::Reject(Reserved::No(why)));
+    let stock = tx.query("SELECT available FROM stock WHERE sku = ?1", [sku], |row| row.get::<_, i64>(0))?;
+    let Some(available) = stock.first().copied() else { return refuse(format!("there is no item {sku:?}")) };
+    if *quantity > available {
+        return refuse(format!("only {available} of {sku:?} are left"));
+    }
+    let remaining = available - quantity;
+    tx.execute("UPDATE stock SET available = ?1 WHERE sku = ?2", (remaining, sku))?;
+    tx.execute("INSERT INTO reservation(sku, quantity, tenant) VALUES (?1, ?2, ?3)", (sku, quantity, tenant))?;
+    Ok(Reserved::Yes(Reservation {
+        reservation_id: format!("res-{}", tx.last_insert_rowid()),
+        sku: sku.clone(),
+        quantity: *quantity,
+        tenant: tenant.clone(),
+        remaining,
+    }))
+}

@@ -1,0 +1,92 @@
+//! Serving: over the process's own standard streams, or over any pair of streams.
+
+use std::process::ExitCode;
+
+use steady_core::kernel::{Connection, ConnectionError, ServerConfig, Service};
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::line::LineLink;
+use crate::ports::tokio_ports;
+use crate::stream;
+
+/// Settings of a stdio server.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "plain settings, meant to be written out with ..Default::default()")]
+pub struct StdioConfig {
+    /// Longest line that is accepted, in bytes. A longer one costs itself only. Default 16 MiB.
+    pub max_message: usize,
+    /// Limits of the connection.
+    pub server: ServerConfig,
+}
+
+impl Default for StdioConfig {
+    fn default() -> Self {
+        Self { max_message: 16 << 20, server: ServerConfig::default() }
+    }
+}
+
+/// Why serving ended before the client closed the link.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StdioError {
+    /// The standard streams could not be opened.
+    #[error("standard input or output cannot be used: {0}")]
+    Streams(#[source] std::io::Error),
+    /// The link failed.
+    #[error(transparent)]
+    Connection(#[from] ConnectionError),
+}
+
+/// Serves until the end of `reader`. Needs a tokio runtime with time enabled.
+///
+/// # Errors
+/// [`StdioError::Connection`] if the link breaks, or the client stops reading for the write-stall limit.
+pub async fn serve<R, W>(service: impl Service, reader: R, writer: W, config: StdioConfig) -> Result<(), StdioError>
+where
+    R: AsyncRead + Unpin + Send,
+    W: AsyncWrite + Unpin + Send,
+{
+    let link = LineLink::new(reader, writer, config.max_message);
+    Ok(Connection::new(service, link, tokio_ports(), config.server).await?)
+}
+
+/// Serves over the process's standard input and output until the end of input. Needs a tokio runtime with IO and time
+/// enabled. Nothing else may write to standard output meanwhile.
+///
+/// # Errors
+/// [`StdioError`].
+pub async fn serve_stdio(service: impl Service, config: StdioConfig) -> Result<(), StdioError> {
+    let reader = stream::standard_input().map_err(StdioError::Streams)?;
+    let writer = stream::standard_output().map_err(StdioError::Streams)?;
+    serve(service, reader, writer, config).await
+}
+
+/// Serves over standard input and output with the default settings, then says how the process should exit.
+///
+/// It owns the runtime, so that the process can end although a handler ignores its cancellation or blocks: return its
+/// value from `main`.
+pub fn run_stdio(service: impl Service) -> ExitCode {
+    run_stdio_with(service, StdioConfig::default())
+}
+
+/// Like [`run_stdio`], with these settings.
+#[expect(clippy::print_stderr, reason = "standard error is where a stdio server may speak to people (rule S1)")]
+pub fn run_stdio_with(service: impl Service, config: StdioConfig) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("error: no runtime: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let served = runtime.block_on(serve_stdio(service, config));
+    // Does not wait for blocking handlers: the process ends with `main`.
+    runtime.shutdown_background();
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Standard input and output by what they are: none of them goes through a pool of blocking threads.
+//!
+//! | kind | how it is used |
+//! |---|---|
+//! | pipe | registered with the reactor; on Linux through a description of our own, so that the non-blocking mode is not seen by others who share it |
+//! | socket (Node hosts give these) | registered with the reactor as a Unix stream |
+//! | terminal, file, null device | a reader or writer thread of its own, blocking |
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+mod thread;
+
+#[cfg(unix)]
+mod unix;
+
+use thread::{ThreadReader, ThreadWriter};
+
+/// Standard input.
+pub(crate) enum Input {
+    #[cfg(unix)]
+    Pipe(tokio::net::unix::pipe::Receiver),
+    #[cfg(unix)]
+    Socket(tokio::net::UnixStream),
+    Thread(ThreadReader),
+}
+
+/// Standard output.
+pub(crate) enum Output {
+    #[cfg(unix)]
+    Pipe(tokio::net::unix::pipe::Sender),
+    #[cfg(unix)]
+    Socket(tokio::net::UnixStream),
+    Thread(ThreadWriter),
+}
+
+/// Opens standard input.
+pub(crate) fn standard_input() -> io::Result<Input> {
+    #[cfg(unix)]
+    if let Some(input) = unix::input(&io::stdin())? {
+        return Ok(input);
+    }
+    Ok(Input::Thread(ThreadReader::start(io::stdin())?))
+}
+
+/// Opens standard output.
+pub(crate) fn standard_output() -> io::Result<Output> {
+    #[cfg(unix)]
+    if let Some(output) = unix::output(&io::stdout())? {
+        return Ok(output);
+    }
+    Ok(Output::Thread(ThreadWriter::start(io::stdout())?))
+}
+
+impl AsyncRead for Input {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            #[cfg(unix)]
+            Self::Pipe(pipe) => Pin::new(pipe).poll_read(cx, out),
+            #[cfg(unix)]
+            Self::Socket(socket) => Pin::new(socket).poll_read(cx, out),
+            Self::Thread(thread) => thread.poll_read(cx, out),
+        }
+    }
+}
+
+impl AsyncWrite for Output {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            #[cfg(unix)]
+            Self::Pipe(pipe) => Pin::new(pipe).poll_write(cx, bytes),
+            #[cfg(unix)]
+            Self::Socket(socket) => Pin::new(socket).poll_write(cx, bytes),
+            Self::Thread(thread) => thread.poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            // Pipes and sockets hold nothing back.
+            #[cfg(unix)]
+            Self::Pipe(_) | Self::Socket(_) => Poll::Ready(Ok(())),
+            Self::Thread(thread) => thread.poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll_flush(cx)
+    }
+}
