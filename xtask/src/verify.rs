@@ -6,12 +6,12 @@
 //! that is missing skips its step by name; under `--ci` that fails the run
 //! unless the step is optional.
 
+mod context;
 mod demo;
 mod dialogue;
 mod interop;
 mod outside;
 mod report;
-mod session;
 mod source;
 mod statements;
 mod step;
@@ -23,8 +23,8 @@ use crate::cargo::Workspace;
 use crate::console::Console;
 use crate::error::Error;
 use clap::builder::PossibleValuesParser;
+use context::Context;
 use report::{Report, StepRow};
-use session::Session;
 use std::time::Instant;
 use step::{Outcome, Step};
 use steps::STEPS;
@@ -88,9 +88,9 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     let live = options.verbose.then_some(console);
     let workspace = Workspace::enter()?;
     let result = workspace.target.join("verify.json");
-    let mut session = Session::new(workspace, console, live)?;
-    let rows: Vec<StepRow> = selected.into_iter().map(|step| run_step(step, options.ci, &mut session)).collect();
-    let report = Report::new(rows, session.into_statements());
+    let mut cx = Context::new(workspace, console, live)?;
+    let rows: Vec<StepRow> = selected.into_iter().map(|step| run_step(step, options.ci, &mut cx)).collect();
+    let report = Report::new(rows, cx.into_statements());
     report.write(&result)?;
     if options.json {
         Console::stdout().say(&report.json());
@@ -100,22 +100,22 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
 }
 
 /// Runs one step and says how it went.
-fn run_step(step: &Step, ci: bool, session: &mut Session) -> StepRow {
-    let console = session.console();
+fn run_step(step: &Step, ci: bool, cx: &mut Context) -> StepRow {
+    let console = cx.console();
     console.say(&format!("\n== {}: {}", step.name, step.proves));
     let started = Instant::now();
     let outcome = match step.missing_tool() {
         Some(tool) => Outcome::for_missing(tool, step.required && ci),
-        None => match session.open_log(step.name).and_then(|()| (step.run)(session)) {
+        None => match cx.open_log(step.name).and_then(|()| (step.run)(cx)) {
             Ok(()) => Outcome::Passed,
             Err(error) => {
-                console.say(&session.failure(&error, if ci { 200 } else { 40 }));
+                console.say(&cx.failure(&error, if ci { 200 } else { 40 }));
                 console.say(&format!("   next: {}", step.next));
                 Outcome::Failed
             }
         },
     };
-    let row = StepRow::new(step, session.take_commands(), started.elapsed(), &outcome);
+    let row = StepRow::new(step, cx.take_commands(), started.elapsed(), &outcome);
     console.say(&format!("   {}: {} ({:.1} s)", step.name, row.result, row.seconds));
     row
 }

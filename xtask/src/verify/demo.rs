@@ -1,17 +1,17 @@
 //! The demo proves its claims itself; this reads its verdicts and does not
 //! take an empty list, or a claim without a verdict, for a success.
 
-use super::session::Session;
+use super::context::Context;
 use crate::error::Error;
 use crate::process::Command;
 use serde_json::Value;
 
 /// Runs the demo and checks each claim of its answer.
-pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
+pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let command = Command::line("cargo run -p mcp-steady-sim --bin steady-sim -- demo --json");
-    let done = session.run(&command)?;
+    let done = cx.run(&command)?;
     let claims = passed_claims(&done.stdout)?;
-    session.say(&format!("{claims} claims, all of them hold"));
+    cx.say(&format!("{claims} claims, all of them hold"));
     Ok(())
 }
 

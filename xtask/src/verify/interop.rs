@@ -2,7 +2,7 @@
 //! file with the same key, one after the other, so the reservation of the
 //! first must come back to the second: over a restart and another client.
 
-use super::session::Session;
+use super::context::Context;
 use crate::error::Error;
 use crate::process::Command;
 use std::fs;
@@ -12,18 +12,18 @@ use std::path::{Path, PathBuf};
 const SCRIPTS: &str = "sim/tests/interop";
 
 /// The step.
-pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
-    session.line("cargo build -p mcp-steady-sim --bin steady-sim")?;
-    let home = session.workspace.scratch("interop")?;
+pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
+    cx.line("cargo build -p mcp-steady-sim --bin steady-sim")?;
+    let home = cx.workspace.scratch("interop")?;
     let scripts = PathBuf::from(SCRIPTS);
-    let server = session.workspace.program("steady-sim");
+    let server = cx.workspace.program("steady-sim");
     let ledger = fresh_ledger(&home)?;
     let serve = |client: Command| client.arg(&server).args(["serve", "--stdio", "--ledger"]).arg(&ledger);
 
-    let python = python(session, &scripts, &home);
-    let python = python.and_then(|client| drive(session, &serve(client)));
-    let node = node(session, &scripts, &home);
-    let node = node.and_then(|client| drive(session, &serve(client)));
+    let python = python(cx, &scripts, &home);
+    let python = python.and_then(|client| drive(cx, &serve(client)));
+    let node = node(cx, &scripts, &home);
+    let node = node.and_then(|client| drive(cx, &serve(client)));
     same_reservation(python, node)
 }
 
@@ -38,19 +38,19 @@ fn fresh_ledger(home: &Path) -> Result<PathBuf, Error> {
 }
 
 /// The Python client, with its SDK in an environment of its own.
-fn python(session: &mut Session, scripts: &Path, home: &Path) -> Result<Command, Error> {
+fn python(cx: &mut Context, scripts: &Path, home: &Path) -> Result<Command, Error> {
     let venv = home.join("venv");
     let program = venv.join("bin/python");
     install(&scripts.join("requirements.txt"), &venv, |wanted| {
-        session.run(&Command::line("python3 -m venv --clear").arg(&venv))?;
+        cx.run(&Command::line("python3 -m venv --clear").arg(&venv))?;
         let pip = Command::new(&program).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
-        session.run(&pip.args(["-r"]).arg(wanted)).map(drop)
+        cx.run(&pip.args(["-r"]).arg(wanted)).map(drop)
     })?;
     Ok(Command::new(program).arg(scripts.join("python_client.py")))
 }
 
 /// The TypeScript client, beside the modules that it imports.
-fn node(session: &mut Session, scripts: &Path, home: &Path) -> Result<Command, Error> {
+fn node(cx: &mut Context, scripts: &Path, home: &Path) -> Result<Command, Error> {
     let folder = home.join("node");
     fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
     let copy = |name: &str| {
@@ -61,7 +61,7 @@ fn node(session: &mut Session, scripts: &Path, home: &Path) -> Result<Command, E
     let script = copy("typescript_client.mjs")?;
     install(&manifest, &folder.join("node_modules"), |_| {
         let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts --prefix");
-        session.run(&npm.arg(&folder)).map(drop)
+        cx.run(&npm.arg(&folder)).map(drop)
     })?;
     Ok(Command::new("node").arg(script))
 }
@@ -79,10 +79,10 @@ fn install(wanted: &Path, folder: &Path, run: impl FnOnce(&Path) -> Result<(), E
 }
 
 /// Runs a client, shows its checks, and returns the reservation that it got.
-fn drive(session: &mut Session, client: &Command) -> Result<String, Error> {
-    let done = session.attempt(client)?;
+fn drive(cx: &mut Context, client: &Command) -> Result<String, Error> {
+    let done = cx.attempt(client)?;
     for line in done.stdout.lines() {
-        session.show(line);
+        cx.show(line);
     }
     done.checked(client)?;
     let reservation = done.stdout.lines().find_map(|line| line.strip_prefix("reservation "));

@@ -2,8 +2,8 @@
 //! mcp-steady-stdio alone, builds a server, and answers. What came along with
 //! that one dependency is counted.
 
+use super::context::Context;
 use super::dialogue::Dialogue;
-use super::session::Session;
 use crate::error::Error;
 use crate::process::Command;
 use serde_json::{Value, json};
@@ -19,21 +19,21 @@ const PLACE: &str = "@MCP_STEADY_STDIO@";
 const ABSENT: [&str; 6] = ["mcp-steady-http", "mcp-steady-ledger", "mcp-steady-sim", "hyper", "http", "rusqlite"];
 
 /// The step.
-pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
-    let folder = session.workspace.scratch("outside")?;
-    fill(&session.workspace.root, &folder)?;
+pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
+    let folder = cx.workspace.scratch("outside")?;
+    fill(&cx.workspace.root, &folder)?;
     // The target folder is shared, so what the workspace has built is not
     // built again.
-    let target = session.workspace.target.clone();
+    let target = cx.workspace.target.clone();
     let manifest = folder.join("Cargo.toml");
-    session.run(&Command::line("cargo build --manifest-path").arg(&manifest).args(["--target-dir"]).arg(&target))?;
-    let program = Command::new(session.workspace.program("outside"));
-    session.announce(&program.to_string());
-    talk(session, &program)?;
+    cx.run(&Command::line("cargo build --manifest-path").arg(&manifest).args(["--target-dir"]).arg(&target))?;
+    let program = Command::new(cx.workspace.program("outside"));
+    cx.announce(&program.to_string());
+    talk(cx, &program)?;
     let tree = Command::line("cargo tree -e normal --prefix none --manifest-path").arg(&manifest);
-    let tree = session.run(&tree)?.stdout;
+    let tree = cx.run(&tree)?.stdout;
     let crates = crate_names(&tree);
-    session.say(&format!("{} crates with the server itself", crates.len()));
+    cx.say(&format!("{} crates with the server itself", crates.len()));
     let came = ABSENT.iter().filter(|name| crates.contains(**name));
     Error::unless_empty(came.map(|name| format!("{name} came along: `cargo tree -i {name}` says why")).collect())
 }
@@ -65,7 +65,7 @@ fn filled(template: &str, path: &Path) -> Result<String, Error> {
 }
 
 /// Asks the server what any client asks.
-fn talk(session: &mut Session, program: &Command) -> Result<(), Error> {
+fn talk(cx: &mut Context, program: &Command) -> Result<(), Error> {
     let mut server = Dialogue::start(program)?;
     let found = server.ask("server/discover", json!({}))?;
     let versions = found.get("supportedVersions").and_then(Value::as_array);
@@ -82,7 +82,7 @@ fn talk(session: &mut Session, program: &Command) -> Result<(), Error> {
         return Err(Error::check(format!("tools/call does not echo its text: {answer}")));
     }
     let took = server.close()?;
-    session.say(&format!("discover, list and call answered; exit {} ms after end of input", took.as_millis()));
+    cx.say(&format!("discover, list and call answered; exit {} ms after end of input", took.as_millis()));
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 //! number in their name: `statement_07_…`. A statement holds if at least one
 //! such test ran and all of them passed.
 
-use super::session::Session;
+use super::context::Context;
 use super::steps::{TestRun, run_tests};
 use super::test_log::TestResults;
 use crate::error::Error;
@@ -61,16 +61,16 @@ fn prefix(number: usize) -> String {
 }
 
 /// The step: uses what the test step saw, or runs these tests alone.
-pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
+pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let mut findings = Vec::new();
-    if session.tests.is_none() {
-        let (tests, done) = run_tests(session, TestRun::Statements)?;
-        session.tests = Some(tests);
+    if cx.tests.is_none() {
+        let (tests, done) = run_tests(cx, TestRun::Statements)?;
+        cx.tests = Some(tests);
         findings.extend(done.err().map(|error| error.to_string()));
     }
-    let statements = session.tests.as_ref().map(judge).unwrap_or_default();
+    let statements = cx.tests.as_ref().map(judge).unwrap_or_default();
     for statement in &statements {
-        session.show(&statement.line());
+        cx.show(&statement.line());
     }
     findings.extend(statements.iter().filter(|statement| !statement.holds()).map(finding));
     Error::unless_empty(findings)

@@ -1,6 +1,6 @@
 //! What a step is, what it needs, and how it can end.
 
-use super::session::Session;
+use super::context::Context;
 use crate::error::Error;
 use crate::process::Command;
 
@@ -15,7 +15,7 @@ pub(crate) struct Step {
     /// The tools it needs, the first missing one skips it.
     pub(crate) tools: &'static [Tool],
     /// Does it.
-    pub(crate) run: fn(&mut Session) -> Result<(), Error>,
+    pub(crate) run: fn(&mut Context) -> Result<(), Error>,
     /// What to do when it fails.
     pub(crate) next: &'static str,
 }

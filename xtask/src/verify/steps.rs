@@ -3,7 +3,7 @@
 //! Everything builds in the dev profile, so that each crate is compiled once:
 //! the smoke run of the benchmarks asks whether they run, not how fast.
 
-use super::session::Session;
+use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
 use super::{demo, interop, outside, statements, tidy};
@@ -43,7 +43,7 @@ pub(crate) const STEPS: &[Step] = &[
         proves: "no clock, socket or thread is reachable from the machines of core",
         required: true,
         tools: &[],
-        run: |session| session.line("cargo check -p mcp-steady-core --no-default-features").map(drop),
+        run: |cx| cx.line("cargo check -p mcp-steady-core --no-default-features").map(drop),
         next: "move what needs std into core/src/kernel, behind feature `std`",
     },
     Step {
@@ -51,7 +51,7 @@ pub(crate) const STEPS: &[Step] = &[
         proves: "no lint warning in any target",
         required: true,
         tools: &[CLIPPY],
-        run: |session| session.line("cargo clippy --workspace --all-targets -- -D warnings").map(drop),
+        run: |cx| cx.line("cargo clippy --workspace --all-targets -- -D warnings").map(drop),
         next: "fix the warning, or `#[expect(.., reason = \"..\")]` it where it is wrong",
     },
     Step {
@@ -99,7 +99,7 @@ pub(crate) const STEPS: &[Step] = &[
         proves: "licences, banned crates and sources are as deny.toml allows",
         required: false,
         tools: &[DENY],
-        run: |session| session.line("cargo deny check licenses bans sources").map(drop),
+        run: |cx| cx.line("cargo deny check licenses bans sources").map(drop),
         next: "replace the crate, or allow it in deny.toml with the reason",
     },
     Step {
@@ -120,15 +120,15 @@ pub(crate) const STEPS: &[Step] = &[
     },
 ];
 
-fn fmt(session: &mut Session) -> Result<(), Error> {
-    session.line("cargo fmt --all --check")?;
+fn fmt(cx: &mut Context) -> Result<(), Error> {
+    cx.line("cargo fmt --all --check")?;
     // Not part of the workspace, so cargo fmt does not know it.
-    session.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE)).map(drop)
+    cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE)).map(drop)
 }
 
-fn docs(session: &mut Session) -> Result<(), Error> {
+fn docs(cx: &mut Context) -> Result<(), Error> {
     let command = Command::line("cargo doc --workspace --no-deps --document-private-items");
-    session.run(&command.env("RUSTDOCFLAGS", "-D warnings")).map(drop)
+    cx.run(&command.env("RUSTDOCFLAGS", "-D warnings")).map(drop)
 }
 
 /// Which tests to run.
@@ -139,10 +139,10 @@ pub(crate) enum TestRun {
 }
 
 /// Runs tests with the runner that is there, to the last one.
-pub(crate) fn run_tests(session: &mut Session, which: TestRun) -> Result<(TestResults, Result<(), Error>), Error> {
+pub(crate) fn run_tests(cx: &mut Context, which: TestRun) -> Result<(TestResults, Result<(), Error>), Error> {
     let nextest = Command::line("cargo nextest --version").works();
     let command = test_command(nextest, which);
-    let done: Finished = session.attempt(&command)?;
+    let done: Finished = cx.attempt(&command)?;
     let read = if nextest { TestResults::from_nextest } else { TestResults::from_cargo_test };
     Ok((read(&done.all), done.checked(&command)))
 }
@@ -160,25 +160,25 @@ fn test_command(nextest: bool, which: TestRun) -> Command {
     }
 }
 
-fn test(session: &mut Session) -> Result<(), Error> {
+fn test(cx: &mut Context) -> Result<(), Error> {
     let nextest = Command::line("cargo nextest --version").works();
-    let (tests, done) = run_tests(session, TestRun::All)?;
-    session.say(&format!("{} tests ran", tests.len()));
-    session.tests = Some(tests);
+    let (tests, done) = run_tests(cx, TestRun::All)?;
+    cx.say(&format!("{} tests ran", tests.len()));
+    cx.tests = Some(tests);
     // Without nextest these have run already.
-    let docs = if nextest { session.line("cargo test --doc --workspace").map(drop) } else { Ok(()) };
+    let docs = if nextest { cx.line("cargo test --doc --workspace").map(drop) } else { Ok(()) };
     done.and(docs)
 }
 
-fn bench_smoke(session: &mut Session) -> Result<(), Error> {
-    let packages = session.workspace.packages.iter();
+fn bench_smoke(cx: &mut Context) -> Result<(), Error> {
+    let packages = cx.workspace.packages.iter();
     let benches: Vec<String> = packages.flat_map(|package| package.benches()).map(String::from).collect();
     if benches.is_empty() {
         return Err(Error::check("no package has a [[bench]] target, so nothing is measured"));
     }
-    session.say(&format!("benchmarks: {}", benches.join(", ")));
+    cx.say(&format!("benchmarks: {}", benches.join(", ")));
     let command = Command::line("cargo test --workspace");
-    session.run(&command.args(["--bench", "*", "--", "--test"])).map(drop)
+    cx.run(&command.args(["--bench", "*", "--", "--test"])).map(drop)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@
 //! 6. A member depends on no member and on no runtime, server or database that
 //!    the table below does not let it have.
 
-use super::session::Session;
+use super::context::Context;
 use super::source::code_only;
 use crate::cargo::{METADATA, Package, Workspace};
 use crate::error::Error;
@@ -33,9 +33,9 @@ const MAY_DEPEND: [(&str, &[&str], &[&str]); 6] = [
 ];
 
 /// The step.
-pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
-    session.announce(METADATA);
-    let workspace = &session.workspace;
+pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
+    cx.announce(METADATA);
+    let workspace = &cx.workspace;
     let mut findings = package_findings(workspace)?;
     let files = files_of_code(&workspace.root)?;
     for path in &files {
@@ -43,7 +43,7 @@ pub(crate) fn run(session: &mut Session) -> Result<(), Error> {
         findings.extend(file_findings(&relative(path, &workspace.root), &source));
     }
     let packages = workspace.packages.len();
-    session.say(&format!("{} files, {packages} packages", files.len()));
+    cx.say(&format!("{} files, {packages} packages", files.len()));
     Error::unless_empty(findings)
 }
 

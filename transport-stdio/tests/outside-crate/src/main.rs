@@ -1,5 +1,6 @@
 //! A server with one tool, in a crate that knows mcp-steady-stdio alone.
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use steady_stdio::{Reply, Tools, run_stdio};
 
@@ -7,6 +8,10 @@ const SCHEMA: &str = r#"{"type":"object","properties":{"text":{"type":"string"}}
 
 fn main() -> ExitCode {
     run_stdio(Tools::new("outside", "1.0.0").tool("echo", "Echoes its text.", SCHEMA, |call, _cx| async move {
-        Ok(Reply::text(call.argument_str("text")?))
+        let arguments: BTreeMap<String, String> = call.arguments()?;
+        Ok(match arguments.get("text") {
+            Some(text) => Reply::text(text),
+            None => Reply::error("give me a text"),
+        })
     }))
 }

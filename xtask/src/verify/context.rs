@@ -11,7 +11,7 @@ use std::fs::File;
 use std::path::PathBuf;
 
 /// One run of `verify`.
-pub(crate) struct Session {
+pub(crate) struct Context {
     pub(crate) workspace: Workspace,
     /// What the test step saw, if it ran.
     pub(crate) tests: Option<TestResults>,
@@ -23,7 +23,7 @@ pub(crate) struct Session {
     commands: Vec<String>,
 }
 
-impl Session {
+impl Context {
     /// A run that talks to `console` and, if asked, shows all output live.
     pub(crate) fn new(workspace: Workspace, console: Console, live: Option<Console>) -> Result<Self, Error> {
         let logs = workspace.scratch("verify")?;
