@@ -51,7 +51,7 @@ pub(crate) const STEPS: &[Step] = &[
         proves: "no lint warning in any target",
         required: true,
         tools: &[CLIPPY],
-        run: |cx| cx.line("cargo clippy --workspace --all-targets -- -D warnings").map(drop),
+        run: |cx| cx.line("cargo clippy --workspace --all-targets --keep-going -- -D warnings").map(drop),
         next: "fix the warning, or `#[expect(.., reason = \"..\")]` it where it is wrong",
     },
     Step {
@@ -127,7 +127,7 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
 }
 
 fn docs(cx: &mut Context) -> Result<(), Error> {
-    let command = Command::line("cargo doc --workspace --no-deps --document-private-items");
+    let command = Command::line("cargo doc --workspace --no-deps --document-private-items --keep-going");
     cx.run(&command.env("RUSTDOCFLAGS", "-D warnings")).map(drop)
 }
 
