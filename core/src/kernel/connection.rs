@@ -31,6 +31,17 @@ pub enum ConnectionError {
     Stalled(core::time::Duration),
 }
 
+/// Why a turn stopped reading.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Read {
+    /// The link has nothing more; it wakes us when it has.
+    Waiting,
+    /// The turn's budget is spent.
+    Budget,
+    /// An answer to a further message might find no room; the link was not asked.
+    NoRoom,
+}
+
 /// A served connection: a future that ends when the client closes the link.
 ///
 /// At the end of input every handler is cancelled; then handlers get the drain time to end, answers that wait get it to
@@ -65,14 +76,17 @@ impl<S: Service, L: Link> Connection<S, L> {
         self.engine.counters()
     }
 
-    /// Reads until nothing waits or the budget is spent; whether it was spent.
-    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, io::Error> {
+    /// Reads until nothing waits, the budget is spent, or what would have to be answered has no room.
+    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<Read, io::Error> {
         for _ in 0..self.engine.config.turn_budget.max(1) {
-            if self.closing.is_some() || !self.engine.can_read() {
-                return Ok(false);
+            if self.closing.is_some() {
+                return Ok(Read::Waiting);
+            }
+            if !self.engine.can_read() {
+                return Ok(Read::NoRoom);
             }
             match self.link.poll_recv(cx) {
-                Poll::Pending => return Ok(false),
+                Poll::Pending => return Ok(Read::Waiting),
                 Poll::Ready(Received::Message(text)) => self.engine.receive(now, text),
                 Poll::Ready(Received::Bad(bad)) => self.engine.receive_bad(bad),
                 Poll::Ready(Received::Closed) => self.close(now),
@@ -82,7 +96,7 @@ impl<S: Service, L: Link> Connection<S, L> {
                 }
             }
         }
-        Ok(true)
+        Ok(Read::Budget)
     }
 
     fn close(&mut self, now: Instant) {
@@ -133,14 +147,15 @@ impl<S: Service, L: Link> Connection<S, L> {
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         loop {
             let now = self.engine.ports.timer.now();
-            let more = self.read(cx, now)?;
+            let read = self.read(cx, now)?;
             let now = self.engine.ports.timer.now();
             let wake_at = self.engine.poll_timers(now);
             self.write(cx, now)?;
             if self.drained(cx, now) {
                 return Poll::Ready(Ok(()));
             }
-            if more {
+            // Input that was left alone does not wake anybody: come back for it by ourselves.
+            if read == Read::Budget || (read == Read::NoRoom && self.engine.can_read()) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -113,11 +113,13 @@ impl OutboundQueue {
         wake(waiting);
     }
 
-    /// Whether input may be read: a refusal has a place and no final waits for room.
+    /// Whether input may be read: a refusal has a place and no final waits for room; at the cap of requests in flight,
+    /// also only if no final waits to leave and free a place.
     #[must_use]
-    pub fn can_read(&self) -> bool {
+    pub fn can_read(&self, at_cap: bool) -> bool {
         let state = self.state.lock();
-        state.backlog.is_empty() && state.outbound.can_refuse()
+        let finals_wait = at_cap && state.outbound.finals() > 0;
+        state.backlog.is_empty() && state.outbound.can_refuse() && !finals_wait
     }
 
     /// Takes the oldest message; see [`Outbound::pop`].
