@@ -19,7 +19,7 @@
 //! | `notifications/cancelled` from the server for a call | ignored, counted: the call lives (rule C9) |
 //! | an answer and a clock that was not handled yet | the answer |
 //! | progress at or after the maximum | does not save the call (rule T5) |
-//! | link lost, the call may have been sent | sent again only as [`Contract`](crate::retry::Contract) allows, else outcome unknown |
+//! | link lost, the call may have been sent | sent again only as [`Contract`] allows, else outcome unknown |
 //!
 //! Methods are of four kinds: [`Client::call`] and [`Client::cancel`] are what the application wants;
 //! [`Client::handle_input`] and [`Client::handle_timeout`] are what the world did; [`Client::poll_output`] says what to do,

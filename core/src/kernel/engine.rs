@@ -74,7 +74,7 @@ pub struct ServerCounters {
     pub ignored: u64,
 }
 
-/// A server of one connection or exchange. See the [module](self).
+/// A server of one connection or exchange.
 pub(super) struct Engine<S> {
     service: StdArc<S>,
     coordinator: RequestCoordinator<Arc<Slot>>,

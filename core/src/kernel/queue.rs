@@ -11,7 +11,7 @@ use super::sync::Mutex;
 use crate::outbound::{Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
-/// The shared outbound buffer of one connection or exchange. See the [module](self).
+/// The shared outbound buffer of one connection or exchange.
 #[derive(Debug)]
 pub struct OutboundQueue {
     state: Mutex<State>,

@@ -11,7 +11,7 @@ use steady_ledger::{Executed, Request, State};
 use super::*;
 
 #[test]
-fn one_key_at_a_barrier_from_two_handles_runs_once() {
+fn statement_07_one_key_at_a_barrier_from_two_connections_runs_once() {
     let shop = Shop::open();
     let other = open(&shop.path());
     let barrier = Barrier::new(4);
@@ -103,7 +103,7 @@ impl Peer {
 }
 
 #[test]
-fn one_key_from_two_processes_runs_once() {
+fn statement_07_one_key_from_two_processes_runs_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
     let mut peers = [(); 2].map(|()| Peer::spawn("once::child_process", CHILD_DATABASE, &path));
@@ -160,7 +160,7 @@ fn a_killed_process_has_kept_what_it_acknowledged_and_nothing_without_its_key() 
 }
 
 #[test]
-fn a_key_survives_reopening_and_replays() {
+fn statement_08_a_key_survives_reopening_and_replays() {
     let shop = Shop::open();
     let first = call(&shop.ledger, "order-7").unwrap();
     assert!(!first.is_replay());
@@ -204,7 +204,7 @@ fn reconciling_reads_and_creates_nothing() {
 
 /// The id of a request is no input at all: two requests without a key are two executions.
 #[test]
-fn a_call_without_a_key_runs_every_time() {
+fn statement_06_a_call_without_a_key_runs_every_time() {
     let shop = Shop::open();
     let ids = [1, 2, 3].map(|_| shop.ledger.execute_keyless(&scope(), reserve).unwrap().into_inner().id);
     assert_eq!(ids, [1, 2, 3]);

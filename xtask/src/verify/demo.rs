@@ -19,21 +19,17 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
 fn passed_claims(text: &str) -> Result<usize, Error> {
     let answer: Value = serde_json::from_str(text)
         .map_err(|why| Error::check(format!("demo --json does not print one JSON value: {why}")))?;
-    let claims = answer.get("claims").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let sections = answer.get("sections").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let claims: Vec<&Value> =
+        sections.iter().filter_map(|section| section.get("claims")?.as_array()).flatten().collect();
     if claims.is_empty() {
-        return Err(Error::check("demo --json has no `claims`, so it shows nothing"));
+        return Err(Error::check("demo --json has no claims in its sections, so it shows nothing"));
     }
+    let holds = |claim: &Value| claim.get("holds") == Some(&Value::Bool(true));
     let failed: Vec<String> =
         claims.iter().filter(|claim| !holds(claim)).map(|claim| format!("claim: {claim}")).collect();
     Error::unless_empty(failed)?;
     Ok(claims.len())
-}
-
-/// A claim carries its verdict as `passed: true`, as `ok: true` or as
-/// `result: "ok"`.
-fn holds(claim: &Value) -> bool {
-    let yes = |name| claim.get(name).and_then(Value::as_bool).unwrap_or(false);
-    yes("passed") || yes("ok") || claim.get("result").and_then(Value::as_str) == Some("ok")
 }
 
 #[cfg(test)]
@@ -42,12 +38,13 @@ mod tests {
 
     #[test]
     fn every_claim_needs_a_good_verdict() {
-        assert_eq!(passed_claims(r#"{"claims":[{"passed":true},{"ok":true},{"result":"ok"}]}"#).unwrap(), 3);
+        let demo = |claims: &str| format!(r#"{{"sections":[{{"claims":[]}},{{"claims":[{claims}]}}]}}"#);
+        assert_eq!(passed_claims(&demo(r#"{"holds":true},{"holds":true}"#)).unwrap(), 2);
         for bad in [
-            r#"{"claims":[{"passed":true},{"passed":false}]}"#,
-            r#"{"claims":[{"name":"no verdict"}]}"#,
-            r#"{"claims":[{"result":"FAILED"}]}"#,
-            r#"{"claims":[]}"#,
+            demo(r#"{"holds":true},{"holds":false}"#).as_str(),
+            demo(r#"{"name":"no verdict"}"#).as_str(),
+            demo("").as_str(),
+            r#"{"sections":[]}"#,
             "{}",
             "not JSON",
             "",
