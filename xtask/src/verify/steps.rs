@@ -92,7 +92,7 @@ pub(crate) const STEPS: &[Step] = &[
         required: true,
         tools: &[],
         run: bench_smoke,
-        next: "run that benchmark alone: `cargo test -p PACKAGE --bench NAME -- --test`",
+        next: "run that benchmark alone: `cargo bench -p PACKAGE --bench NAME -- --test`",
     },
     Step {
         name: "deny",
@@ -177,7 +177,7 @@ fn bench_smoke(cx: &mut Context) -> Result<(), Error> {
         return Err(Error::check("no package has a [[bench]] target, so nothing is measured"));
     }
     cx.say(&format!("benchmarks: {}", benches.join(", ")));
-    let command = Command::line("cargo test --workspace");
+    let command = Command::line("cargo bench --workspace");
     cx.run(&command.args(["--bench", "*", "--", "--test"])).map(drop)
 }
 
