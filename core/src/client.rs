@@ -39,37 +39,7 @@ use crate::backoff::Backoff;
 use crate::deadline::Limits;
 use crate::progress::CLIENT_INTERVAL;
 use crate::retry::{BudgetConfig, Contract, Verdict};
-
-/// How a transport tells a server that a request is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "the two transports of the protocol")]
-pub enum CancelSignal {
-    /// Send `notifications/cancelled` (stdio, rule C2).
-    Notify,
-    /// Close the request's response stream; send nothing (Streamable HTTP, rule C1).
-    CloseStream,
-}
-
-/// Which transport carries the calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "the two transports of the protocol")]
-pub enum Transport {
-    /// One link for all calls.
-    Stdio,
-    /// A stream for each call.
-    Http,
-}
-
-impl Transport {
-    /// Its cancel signal.
-    #[must_use]
-    pub const fn cancel_signal(self) -> CancelSignal {
-        match self {
-            Self::Stdio => CancelSignal::Notify,
-            Self::Http => CancelSignal::CloseStream,
-        }
-    }
-}
+pub use crate::transport::{CancelSignal, Transport};
 
 /// Settings of a client.
 #[derive(Clone, Debug)]

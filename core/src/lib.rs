@@ -37,3 +37,4 @@ pub mod rpc;
 pub mod subscription;
 pub mod task;
 pub mod time;
+pub mod transport;
