@@ -1,6 +1,6 @@
 //! The command line.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -39,7 +39,7 @@ enum Command {
         stdio: bool,
         /// The ledger file; it is created if it does not exist.
         #[arg(long, value_name = "FILE")]
-        ledger: PathBuf,
+        ledger: std::path::PathBuf,
         /// Who calls, as far as idempotency keys are concerned: stdio authenticates nobody.
         #[arg(long, default_value = "local", value_name = "NAME")]
         principal: String,
@@ -63,10 +63,20 @@ fn run_demo(json: bool, verbose: bool) -> ExitCode {
         Ok(report) => report,
         Err(error) => return show::failed(&error.to_string()),
     };
-    #[cfg(feature = "live")]
-    match crate::live::session(dir.path()) {
-        Ok(section) => report.sections.push(section),
+    match real_server(dir.path()) {
+        Ok(section) => report.sections.extend(section),
         Err(error) => return show::failed(&format!("the real server: {error}")),
     }
     show::report(&report, json, verbose)
+}
+
+/// The part on real input, where the binary has the transports.
+#[cfg(feature = "live")]
+fn real_server(dir: &Path) -> std::io::Result<Option<demo::Section>> {
+    crate::live::session(dir).map(Some)
+}
+
+#[cfg(not(feature = "live"))]
+fn real_server(_: &Path) -> std::io::Result<Option<demo::Section>> {
+    Ok(None)
 }
