@@ -38,3 +38,10 @@ pub mod subscription;
 pub mod task;
 pub mod time;
 pub mod transport;
+
+/// A clock read that `cargo xtask verify` plants, to see that the build without `std` refuses it.
+#[cfg(steady_planted_clock)]
+#[must_use]
+pub fn planted_clock() -> std::time::Instant {
+    std::time::Instant::now()
+}

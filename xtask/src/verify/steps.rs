@@ -43,7 +43,7 @@ pub(crate) const STEPS: &[Step] = &[
         proves: "no clock, socket or thread is reachable from the machines of core",
         required: true,
         tools: &[],
-        run: |cx| cx.line("cargo check -p mcp-steady-core --no-default-features").map(drop),
+        run: no_std,
         next: "move what needs std into core/src/kernel, behind feature `std`",
     },
     Step {
@@ -124,6 +124,23 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo fmt --all --check")?;
     // Not part of the workspace, so cargo fmt does not know it.
     cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE)).map(drop)
+}
+
+/// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core
+/// itself; its dependencies are built without their std features, for the same target.
+fn no_std(cx: &mut Context) -> Result<(), Error> {
+    cx.line("cargo check -p mcp-steady-core --no-default-features")?;
+    cx.line("cargo check -p mcp-steady-sim --no-default-features")?;
+    let planted =
+        "cargo rustc -p mcp-steady-core --no-default-features --lib --profile check -- --cfg steady_planted_clock";
+    let command = Command::line(planted);
+    let done = cx.attempt(&command)?;
+    // E0433: the path `std::time` leads nowhere. Any other failure would say nothing about the clock.
+    if done.checked(&command).is_ok() || !done.all.contains("E0433") {
+        return Err(Error::check("a planted clock read is not refused for its path: the check proves nothing"));
+    }
+    cx.say("a planted clock read does not build, as it must");
+    Ok(())
 }
 
 fn docs(cx: &mut Context) -> Result<(), Error> {
