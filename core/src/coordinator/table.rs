@@ -170,11 +170,12 @@ impl<S: Seat> RequestCoordinator<S> {
 
     fn admit(&mut self, start: &Start) -> Result<(), Refusal> {
         let full = self.ids.len() >= self.config.in_flight || self.stragglers >= self.config.stragglers;
-        let refusal = if self.closed {
-            Refusal::Closed
-        } else if self.ids.contains_key(&start.id) {
+        // First of all: what is answered under this id would settle the request in flight (rule C10).
+        let refusal = if self.ids.contains_key(&start.id) {
             self.counters.duplicates += 1;
             Refusal::DuplicateId
+        } else if self.closed {
+            Refusal::Closed
         } else if start.token.as_ref().is_some_and(|token| self.tokens.contains(token)) {
             self.counters.duplicates += 1;
             Refusal::DuplicateToken
@@ -220,14 +221,8 @@ impl<S: Seat> RequestCoordinator<S> {
     pub fn arm(&mut self, handle: Handle, at: Instant) {
         let Some(entry) = self.entry(handle) else { return };
         if entry.armed_at.is_none_or(|armed| at < armed) {
-            entry.armed_at = Some(at);
-            self.timers.arm(at, handle);
-            let places = &self.places;
-            let live = self.ids.len();
-            self.timers.tidy(live, |at, handle| {
-                let place = places.get(handle.index as usize).filter(|place| place.generation == handle.generation);
-                place.and_then(|place| place.entry.as_ref()).is_some_and(|entry| entry.armed_at == Some(at))
-            });
+            let before = entry.armed_at.replace(at);
+            self.timers.arm(at, handle, before);
         }
     }
 
@@ -241,18 +236,15 @@ impl<S: Seat> RequestCoordinator<S> {
     /// What to do at `now`. Call until [`Polled::Idle`].
     pub fn poll(&mut self, now: Instant) -> Polled<S::Effect> {
         while let Some((at, handle)) = self.timers.next() {
-            let Some(entry) = self.entry(handle).filter(|entry| entry.armed_at == Some(at)) else {
-                self.timers.pop();
-                continue;
-            };
             if at > now {
                 return Polled::Idle { wake_at: Some(at) };
             }
             // Disarmed before it acts, so that a due deadline cannot come back for ever.
+            self.timers.disarm(Some(at), handle);
+            let Some(entry) = self.entry(handle) else { continue };
             entry.armed_at = None;
             let effect = entry.seat.handle(now, Event::Tick);
             let next = entry.seat.wake_at();
-            self.timers.pop();
             if let Some(next) = next {
                 self.arm(handle, next);
             }
@@ -332,6 +324,12 @@ impl<S: Seat> RequestCoordinator<S> {
         self.stragglers
     }
 
+    /// Requests with a deadline that is watched: no more than are in flight.
+    #[must_use]
+    pub fn armed(&self) -> usize {
+        self.timers.len()
+    }
+
     /// What was counted.
     #[must_use]
     pub const fn counters(&self) -> Counters {
@@ -346,6 +344,7 @@ impl<S: Seat> RequestCoordinator<S> {
     fn remove(&mut self, handle: Handle) -> Option<S> {
         let place = self.places.get_mut(handle.index as usize).filter(|place| place.generation == handle.generation)?;
         let entry = place.entry.take()?;
+        self.timers.disarm(entry.armed_at, handle);
         self.free.push(handle.index);
         self.ids.remove(&entry.start.id);
         if let Some(token) = &entry.start.token {

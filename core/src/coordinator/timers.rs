@@ -1,36 +1,36 @@
-//! The deadlines of many requests: the next one in O(1), arming and expiry in O(log n).
+//! The deadlines of many requests: one node for each request that is armed, the earliest first.
 //!
-//! Progress moves a deadline later without telling the heap. The heap then wakes too early, the request says its real
-//! deadline, and is armed again: a request that reports often costs nothing here.
+//! Progress moves a deadline later without telling. The node then comes up too early, the request says its real deadline,
+//! and is armed again: a request that reports often costs nothing here.
 
-use alloc::collections::BinaryHeap;
-use core::cmp::Reverse;
+use alloc::collections::BTreeSet;
 
 use crate::outbound::Handle;
 use crate::time::Instant;
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timers {
-    heap: BinaryHeap<Reverse<(Instant, Handle)>>,
+    nodes: BTreeSet<(Instant, Handle)>,
 }
 
 impl Timers {
-    pub(super) fn arm(&mut self, at: Instant, handle: Handle) {
-        self.heap.push(Reverse((at, handle)));
+    /// Arms a request at `at`, in place of the time it was armed at before.
+    pub(super) fn arm(&mut self, at: Instant, handle: Handle, before: Option<Instant>) {
+        self.disarm(before, handle);
+        self.nodes.insert((at, handle));
+    }
+
+    pub(super) fn disarm(&mut self, armed_at: Option<Instant>, handle: Handle) {
+        if let Some(at) = armed_at {
+            self.nodes.remove(&(at, handle));
+        }
     }
 
     pub(super) fn next(&self) -> Option<(Instant, Handle)> {
-        self.heap.peek().map(|Reverse(next)| *next)
+        self.nodes.first().copied()
     }
 
-    pub(super) fn pop(&mut self) {
-        self.heap.pop();
-    }
-
-    /// Drops nodes that no longer count once they outnumber the `live` ones, so that the heap stays within twice of them.
-    pub(super) fn tidy(&mut self, live: usize, counts: impl Fn(Instant, Handle) -> bool) {
-        if self.heap.len() > 2 * live + 64 {
-            self.heap.retain(|Reverse((at, handle))| counts(*at, *handle));
-        }
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
     }
 }

@@ -21,7 +21,7 @@ pub struct OutboundQueue {
 struct State {
     outbound: Outbound,
     consumer: Option<Waker>,
-    /// Producers of lossless progress that wait for room. One entry for each handler at most.
+    /// Producers of lossless progress that wait for room. One entry for each task of a handler.
     producers: Vec<(Handle, Waker)>,
     /// Finals that found no room, oldest first. Each holds the permit of a request in flight, so they are bounded by the
     /// cap; while there is one, the connection reads no further request.
@@ -76,8 +76,11 @@ impl OutboundQueue {
     /// Queues lossless progress, or registers `cx` and waits for room; see [`Outbound::lossless`].
     pub fn poll_lossless(&self, cx: &Context<'_>, handle: Handle, body: &[u8]) -> Poll<()> {
         self.push(|state| {
-            state.producers.retain(|(waiting, _)| *waiting != handle);
-            if state.outbound.lossless(handle, body) {
+            // Two tasks of one request may wait at once, each with a waker of its own.
+            state.producers.retain(|(waiting, waker)| *waiting != handle || !waker.will_wake(cx.waker()));
+            // A final that waits for room goes first: lossless progress could keep it out for ever.
+            let final_first = !state.backlog.is_empty() && state.outbound.is_open(handle);
+            if !final_first && state.outbound.lossless(handle, body) {
                 return Poll::Ready(());
             }
             state.producers.push((handle, cx.waker().clone()));
@@ -93,6 +96,7 @@ impl OutboundQueue {
                     state.backlog.push_back(refused);
                 }
             } else {
+                state.outbound.close(permit.handle());
                 state.backlog.push_back(Refused { permit, body });
             }
         });
@@ -132,7 +136,8 @@ impl OutboundQueue {
                 break;
             }
         }
-        let waiting = if state.outbound.has_lossless_room() { state.take_producers(|_| true) } else { Vec::new() };
+        let room = state.backlog.is_empty() && state.outbound.has_lossless_room();
+        let waiting = if room { state.take_producers(|_| true) } else { Vec::new() };
         drop(state);
         wake(waiting);
         popped

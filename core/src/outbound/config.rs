@@ -23,7 +23,7 @@ pub struct Config {
     /// Final responses. Default 1024; a server sets it to its cap of requests in flight, so that each has its place.
     pub finals: usize,
     /// Text bytes of all kept messages together, above which a further one is refused. A single larger one is accepted
-    /// when it would be the only one. Default 64 MiB.
+    /// when it would be the only one. Refusals count, and are bounded by their number alone. Default 64 MiB.
     pub kept_bytes: usize,
     /// Lossless progress messages. Default 64.
     pub lossless: usize,

@@ -16,7 +16,7 @@ pub enum Pushed {
     Coalesced,
     /// It waits, and this many older evictable messages were dropped for it.
     Evicted(usize),
-    /// Its stream is closed or unknown: dropped.
+    /// Its stream is closed, unknown, or of the other kind: dropped.
     Closed,
 }
 

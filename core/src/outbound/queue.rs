@@ -42,10 +42,12 @@ pub struct Outbound {
 }
 
 impl Outbound {
-    /// An empty buffer. A capacity of zero is taken as one.
+    /// An empty buffer. A capacity of zero messages is taken as one.
     #[must_use]
     pub fn new(mut config: Config) -> Self {
-        config.capacity = config.capacity.max(1);
+        for count in [&mut config.capacity, &mut config.finals, &mut config.lossless, &mut config.refusals] {
+            *count = (*count).max(1);
+        }
         let size = config.capacity.next_power_of_two();
         let mut ring = Vec::new();
         ring.resize_with(size, Slot::default);
@@ -112,7 +114,7 @@ impl Outbound {
     /// byte budget is marked as lost at once.
     pub fn notice(&mut self, topic: Handle, message: &str) -> Pushed {
         if message.len() > self.config.bytes {
-            let Some(stream) = self.live(topic) else { return Pushed::Closed };
+            let Some(stream) = self.live(topic).filter(|stream| stream.topic) else { return Pushed::Closed };
             stream.lost = true;
             self.lost_topics = true;
             return Pushed::Evicted(1);
@@ -150,15 +152,20 @@ impl Outbound {
     /// then on all the same.
     pub fn finish(&mut self, permit: SendPermit, body: Vec<u8>) -> Result<(), Refused> {
         let handle = permit.handle();
-        if let Some(stream) = self.live(handle) {
-            stream.closed = true;
-        }
+        self.close(handle);
         if self.finals >= self.config.finals || !self.fits(body.len()) {
             return Err(Refused { permit, body });
         }
         self.finals += 1;
         self.keep(handle, Kind::Final, body);
         Ok(())
+    }
+
+    /// Closes the stream of a request whose final has to wait elsewhere: progress of it is refused from now on.
+    pub fn close(&mut self, handle: Handle) {
+        if let Some(stream) = self.live(handle) {
+            stream.closed = true;
+        }
     }
 
     /// Queues an error that holds no permit. `false`: the places for refusals are spent; read no more input until one
@@ -179,6 +186,13 @@ impl Outbound {
         self.refusals < self.config.refusals
     }
 
+    /// Whether this stream takes messages: open, and not closed by a final.
+    #[must_use]
+    pub fn is_open(&self, handle: Handle) -> bool {
+        let stream = self.streams.get(handle.index as usize);
+        stream.is_some_and(|stream| stream.generation == handle.generation && !stream.closed)
+    }
+
     /// Whether lossless progress has a place.
     #[must_use]
     pub fn has_lossless_room(&self) -> bool {
@@ -190,6 +204,7 @@ impl Outbound {
         if let Some(stream) = self.live(handle) {
             stream.generation = 0;
             stream.last = 0;
+            stream.lost = false;
         }
     }
 
@@ -262,7 +277,8 @@ impl Outbound {
                 }
             }
         }
-        Some(lost)
+        // A topic that was closed since takes its mark along.
+        (lost.progress > 0 || !lost.topics.is_empty()).then_some(lost)
     }
 
     /// Whether nothing waits.
@@ -310,23 +326,29 @@ impl Outbound {
 
     /// Finds the position for an evictable message of `len` text bytes, and accounts for it.
     fn place(&mut self, handle: Handle, len: usize, notice: bool) -> Result<(u64, Pushed), Pushed> {
-        let (head, tail, coalesce) = (self.head, self.tail, self.config.coalesce);
-        let Some(stream) = self.live(handle).filter(|stream| !stream.closed) else { return Err(Pushed::Closed) };
-        let replaces = match coalesce {
-            Coalesce::SameToken => stream.last > head,
-            Coalesce::Adjacent => stream.last > head && stream.last == tail,
+        let coalesce = self.config.coalesce;
+        let Some(stream) = self.live(handle).filter(|stream| !stream.closed && stream.topic == notice) else {
+            return Err(Pushed::Closed);
         };
-        if replaces {
-            let position = stream.last - 1;
-            let old = self.ring[(position & self.mask) as usize].text.len();
-            if self.text_bytes - old + len <= self.config.bytes {
-                self.text_bytes = self.text_bytes - old + len;
-                return Ok((position, Pushed::Coalesced));
+        let last = stream.last;
+        let (mut evicted, mut replaced) = (0, false);
+        loop {
+            let own = match coalesce {
+                Coalesce::SameToken => last > self.head,
+                Coalesce::Adjacent => last > self.head && last == self.tail,
+            };
+            replaced |= own;
+            let old = if own { self.ring[((last - 1) & self.mask) as usize].text.len() } else { 0 };
+            let room = own || self.tail - self.head < self.config.capacity as u64;
+            if room && self.text_bytes - old + len <= self.config.bytes {
+                if own {
+                    self.text_bytes = self.text_bytes - old + len;
+                    return Ok((last - 1, pushed(evicted, true)));
+                }
+                break;
             }
-        }
-        let mut evicted = 0;
-        while self.tail - self.head >= self.config.capacity as u64 || self.text_bytes + len > self.config.bytes {
-            evicted += usize::from(self.evict_oldest());
+            let superseded = own && self.head == last - 1;
+            evicted += usize::from(self.evict_oldest(superseded));
         }
         let position = self.tail;
         self.tail += 1;
@@ -336,17 +358,17 @@ impl Outbound {
         slot.generation = handle.generation;
         slot.notice = notice;
         self.streams[handle.index as usize].last = position + 1;
-        Ok((position, if evicted == 0 { Pushed::Queued } else { Pushed::Evicted(evicted) }))
+        Ok((position, pushed(evicted, replaced)))
     }
 
-    /// Drops the oldest evictable message; whether it was still wanted.
-    fn evict_oldest(&mut self) -> bool {
+    /// Drops the oldest evictable message; whether that is a loss. One that is `superseded` by what comes is none.
+    fn evict_oldest(&mut self, superseded: bool) -> bool {
         let slot = &mut self.ring[(self.head & self.mask) as usize];
         self.head += 1;
         self.text_bytes -= slot.text.len();
         slot.let_go();
         let stream = &mut self.streams[slot.index as usize];
-        if stream.generation != slot.generation {
+        if superseded || stream.generation != slot.generation {
             return false;
         }
         if stream.topic {
@@ -356,5 +378,13 @@ impl Outbound {
             self.lost_progress += 1;
         }
         true
+    }
+}
+
+const fn pushed(evicted: usize, replaced: bool) -> Pushed {
+    match (evicted, replaced) {
+        (0, false) => Pushed::Queued,
+        (0, true) => Pushed::Coalesced,
+        (count, _) => Pushed::Evicted(count),
     }
 }
