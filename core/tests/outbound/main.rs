@@ -123,7 +123,11 @@ impl Pair {
                 self.generations[index as usize] += 1;
                 self.newest[index as usize] = 0.0;
                 let handle = self.handle(index);
-                if index == TOPIC { self.machine.open_topic(handle) } else { self.machine.open(handle, "p") }
+                if index == TOPIC {
+                    self.machine.open_topic(handle)
+                } else {
+                    self.machine.open(handle, "p")
+                }
                 self.model.open(handle, index == TOPIC);
             }
             Op::Progress(index, len) => {

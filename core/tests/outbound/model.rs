@@ -136,7 +136,11 @@ impl Model {
         let Some(stream) = message.handle.filter(|_| !message.dead).and_then(|handle| self.stream(handle)) else {
             return false;
         };
-        if stream.topic { stream.lost = true } else { self.lost_progress += 1 }
+        if stream.topic {
+            stream.lost = true
+        } else {
+            self.lost_progress += 1
+        }
         true
     }
 
