@@ -72,7 +72,7 @@ pub enum Output<P, R> {
         /// The way.
         signal: CancelSignal,
     },
-    /// Hand this progress to the application.
+    /// Hand this progress to the application. Values increase within an attempt; a new one starts afresh.
     Progress {
         /// The call.
         call: CallId,
@@ -119,12 +119,6 @@ struct Call<P> {
     phase: SendPhase,
     retry_at: Option<Instant>,
     armed_at: Option<Instant>,
-}
-
-impl<P> Call<P> {
-    fn wake_at(&self) -> Option<Instant> {
-        [self.request.wake_at(), self.gate.wake_at(), self.retry_at].into_iter().flatten().min()
-    }
 }
 
 /// A client's calls. `P` is what is sent, `R` is an answer. See the [module](super).
@@ -368,6 +362,11 @@ impl<P: Clone, R> Client<P, R> {
             return;
         }
         call.retry_at = None;
+        if call.attempt > Attempt::FIRST {
+            // A fresh token starts a fresh sequence (rule P2): what the attempt before it had reached counts no more.
+            call.gate = Gate::new(self.config.progress_interval);
+            call.held = None;
+        }
         let wire = WireId::new(self.next_wire);
         self.next_wire += 1;
         call.wire = Some(wire);
@@ -381,7 +380,8 @@ impl<P: Clone, R> Client<P, R> {
     fn arm(&mut self, id: CallId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         // A retry that is due waits for the link, not for the clock.
-        let wake_at = if self.link_up { call.wake_at() } else { call.request.wake_at() };
+        let retry_at = call.retry_at.filter(|_| self.link_up);
+        let wake_at = [call.request.wake_at(), call.gate.wake_at(), retry_at].into_iter().flatten().min();
         let Some(at) = wake_at.filter(|at| call.armed_at.is_none_or(|armed| *at < armed)) else { return };
         if let Some(armed) = call.armed_at.replace(at) {
             self.deadlines.remove(&(armed, id));

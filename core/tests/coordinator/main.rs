@@ -1,0 +1,6 @@
+//! The server's coordinator with its outbound buffer: a readable script for each rule, and every sequence of two requests.
+#![expect(clippy::print_stdout, reason = "the searches report their size")]
+
+mod scripts;
+mod search;
+mod world;

@@ -1,0 +1,243 @@
+//! Every sequence of events of two requests, breadth first to the fixed point.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use steady_core::coordinator::{Config, Refusal, Start};
+use steady_core::deadline::Limits;
+use steady_core::id::ProgressToken;
+use steady_core::outbound::Handle;
+use steady_core::request::Terminal;
+use steady_core::time::Instant;
+
+use super::world::World;
+
+const CAP: usize = 2;
+const STRAGGLERS: usize = 1;
+
+/// Short clocks, so that every relative time is reached.
+fn config() -> Config {
+    let ns = |nanos| Some(Duration::from_nanos(nanos));
+    Config {
+        in_flight: CAP,
+        stragglers: STRAGGLERS,
+        limits: Limits { idle: ns(1), maximum: ns(2) },
+        progress_interval: Duration::from_nanos(1),
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Start(&'static str),
+    Report(Handle),
+    Repeat(Handle),
+    Complete(Handle),
+    Late(Handle),
+    Cancel(&'static str),
+    CancelUnknown,
+    JustBefore,
+    Onto,
+    Poll,
+    Pop,
+    EndListen(Handle),
+    Close,
+}
+
+/// Two requests: `a`, which asks for progress, and `b`, which does not and may be a listen.
+struct Search {
+    listen: bool,
+    seen: HashSet<String>,
+    queue: VecDeque<World>,
+    transitions: usize,
+}
+
+impl Search {
+    fn run(listen: bool) -> (usize, usize) {
+        let start = World::new(config());
+        let mut search = Self { listen, seen: HashSet::new(), queue: VecDeque::new(), transitions: 0 };
+        search.seen.insert(key(&start));
+        search.queue.push_back(start);
+        while let Some(world) = search.queue.pop_front() {
+            for op in ops(&world) {
+                let mut after = world.clone();
+                search.apply(&mut after, op);
+                check(&world, op, &after);
+                search.transitions += 1;
+                if search.seen.insert(key(&after)) {
+                    search.probe(&after);
+                    search.queue.push_back(after);
+                }
+            }
+        }
+        (search.seen.len(), search.transitions)
+    }
+
+    fn apply(&self, world: &mut World, op: Op) {
+        match op {
+            Op::Start(id) => {
+                let known = world.coordinator.knows(&id.into());
+                let token = (id == "a").then(|| ProgressToken(id.into()));
+                let start = Start { id: id.into(), token, listen: self.listen && id == "b" };
+                let started = world.start_with(start);
+                assert_eq!(started == Err(Refusal::DuplicateId), known, "COORD-2");
+            }
+            Op::Report(handle) => {
+                let _accepted: Option<bool> = world.report(handle, false);
+            }
+            Op::Repeat(handle) => assert_ne!(world.report(handle, true), Some(true), "PROG-1"),
+            Op::Complete(handle) => world.complete(handle),
+            Op::Late(handle) => {
+                let before = world.outbound.kept() + world.outbound.evictable();
+                assert_ne!(world.report(handle, false), Some(true), "PROG-3");
+                world.complete(handle);
+                assert_eq!(world.outbound.kept() + world.outbound.evictable(), before, "REQ-2, OUT-3");
+            }
+            Op::Cancel(id) => {
+                let ended = world.cancel(&id.into());
+                assert_eq!(world.coordinator.knows(&id.into()), ended == Some(false), "COORD-3");
+            }
+            Op::CancelUnknown => {
+                let before = key(world);
+                assert_eq!(world.cancel(&7.into()), None);
+                assert_eq!(world.cancel(&"c".into()), None);
+                assert_eq!(key(world), before, "C4: nothing but a counter");
+            }
+            Op::JustBefore | Op::Onto => {
+                if let Some(at) = next_deadline(world).filter(|at| *at > world.now) {
+                    let before = u64::from(matches!(op, Op::JustBefore));
+                    world.now = world.now.max(Instant::from_nanos(at.as_nanos() - before));
+                }
+            }
+            Op::Poll => {
+                let _wake_at: Option<Instant> = world.poll();
+            }
+            Op::Pop => {
+                let _line = world.pop();
+            }
+            Op::EndListen(handle) => {
+                let listen = self.listen && world.coordinator.id(handle) == Some(&"b".into());
+                let open = world.coordinator.seat(handle).is_some_and(|seat| seat.terminal().is_none());
+                let ended = world.coordinator.end_listen(world.now, handle);
+                assert_eq!(ended.is_ok(), listen && open, "COORD-5");
+                if let Ok(end) = ended {
+                    assert_eq!(end.id, "b".into());
+                    world.act(handle, end.effect);
+                }
+            }
+            Op::Close => world.close(),
+        }
+    }
+
+    /// What a further request is answered in this state (COORD-1, COORD-3).
+    fn probe(&self, world: &World) {
+        let coordinator = &world.coordinator;
+        let mut closed = world.clone();
+        closed.close();
+        assert_eq!(closed.start("c", false), Err(Refusal::Closed));
+        let full = coordinator.in_flight() >= CAP || coordinator.stragglers() >= STRAGGLERS;
+        let mut probe = world.clone();
+        let answer = probe.start("c", false);
+        if answer != Err(Refusal::Closed) {
+            assert_eq!(answer == Err(Refusal::Full(CAP)), full, "COORD-1");
+            assert_eq!(answer.is_ok(), !full, "COORD-1");
+        }
+    }
+}
+
+fn ops(world: &World) -> Vec<Op> {
+    let mut ops = vec![
+        Op::Start("a"),
+        Op::Start("b"),
+        Op::Cancel("a"),
+        Op::Cancel("b"),
+        Op::CancelUnknown,
+        Op::JustBefore,
+        Op::Onto,
+        Op::Poll,
+        Op::Pop,
+        Op::Close,
+    ];
+    for (&handle, &value) in &world.handlers {
+        let mut coordinator = world.coordinator.clone();
+        if coordinator.seat(handle).is_some_and(|seat| seat.terminal().is_none()) {
+            ops.extend([Op::Report(handle), Op::Complete(handle)]);
+            ops.extend((value > 0).then_some(Op::Repeat(handle)));
+        } else {
+            // Nobody waits for this one; what it still says has no effect, and then it ends.
+            ops.push(Op::Late(handle));
+        }
+    }
+    ops.extend(world.coordinator.handles().map(Op::EndListen));
+    ops
+}
+
+fn next_deadline(world: &World) -> Option<Instant> {
+    // A deadline can be read only after the work is drained; the copy is drained at a time before all of them.
+    match world.coordinator.clone().poll(Instant::ZERO) {
+        steady_core::coordinator::Polled::Idle { wake_at } => wake_at,
+        steady_core::coordinator::Polled::Acted(..) => unreachable!("nothing is due at the origin"),
+    }
+}
+
+fn check(before: &World, op: Op, after: &World) {
+    let coordinator = &after.coordinator;
+    assert!(coordinator.in_flight() <= CAP, "COORD-1 {op:?}");
+    assert!(coordinator.stragglers() <= CAP + STRAGGLERS, "{op:?}");
+    assert!(coordinator.armed() <= coordinator.in_flight(), "{op:?}");
+    let handles: HashSet<Handle> = coordinator.handles().collect();
+    assert_eq!(handles.len(), coordinator.in_flight(), "COORD-2 {op:?}");
+    for &handle in &handles {
+        let (mut old, mut new) = (before.coordinator.clone(), coordinator.clone());
+        let old: Option<Terminal> = old.seat(handle).and_then(|seat| seat.terminal());
+        let new = new.seat(handle).and_then(|seat| seat.terminal());
+        assert!(old.is_none() || old == new, "REQ-1 {op:?}: {old:?} became {new:?}");
+        assert!(!matches!(new, Some(Terminal::Cancelled | Terminal::Lost)), "COORD-3 {op:?}");
+    }
+}
+
+/// The state with times relative to now and generations forgotten: the coordinator holds none but current ones, and
+/// compares values and generations for order and equality only.
+fn key(world: &World) -> String {
+    let text = format!("{:?}", world.coordinator);
+    let text = text.split_once("counters:").expect("the last member").0;
+    let mut key = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(['(', ':']) {
+        let (head, tail) = rest.split_at(at + 1);
+        key.push_str(head);
+        let digits = tail.trim_start().len() - tail.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (number, after) = tail.trim_start().split_at(digits);
+        if head.ends_with("Instant(") {
+            let relative = number.parse::<u64>().expect("a time").saturating_sub(world.now.as_nanos());
+            key.push_str(&relative.to_string());
+            rest = after;
+        } else if head.ends_with("generation:") || head.ends_with("Progress(") {
+            rest = after;
+        } else {
+            rest = tail;
+        }
+    }
+    key.push_str(rest);
+    // The buffer by what it would hand out, and by the places of purged messages between.
+    let mut outbound = world.outbound.clone();
+    while let Some((popped, last)) = outbound.pop(|item| matches!(item, steady_core::outbound::Item::Text(_))) {
+        let index = popped.handle.map(Handle::index);
+        key.push_str(&format!("|{index:?} {last} {}", outbound.evictable()));
+    }
+    key
+}
+
+fn report(name: &str, (states, transitions): (usize, usize)) {
+    println!("{name}: {states} states, {transitions} transitions");
+    assert!(states > 1000, "the search is not cut short");
+}
+
+#[test]
+fn every_sequence_of_two_requests() {
+    report("coordinator, two requests", Search::run(false));
+}
+
+#[test]
+fn every_sequence_of_a_request_and_a_listen() {
+    report("coordinator, a request and a listen", Search::run(true));
+}

@@ -1,0 +1,294 @@
+//! A virtual link, clock and executor: the ports of the kernel on one thread, with time that moves when it is told to.
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Context, Poll, Wake, Waker};
+
+use steady_core::kernel::{BadFrame, BoxFuture, Link, Ports, Received, Spawn, Timer};
+use steady_core::time::Instant;
+
+/// What the test and the ports share.
+#[derive(Default)]
+pub struct Shared {
+    now: Instant,
+    sleepers: BTreeMap<(Instant, usize), Waker>,
+    next_sleeper: usize,
+    tasks: Vec<Task>,
+    jobs: Vec<Box<dyn FnOnce() + Send>>,
+    input: VecDeque<Frame>,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// How many bytes the link still takes; `None` for all.
+    pub room: Option<usize>,
+    pub written: Vec<u8>,
+    /// Runs all tasks inside of a write, as other threads would.
+    pub busy_threads: bool,
+    /// Called for each frame that is read, with the number of frames left.
+    pub endless: Option<String>,
+    pub reads: usize,
+    /// How far the clock goes with each frame read.
+    pub step: u64,
+}
+
+#[derive(Clone)]
+enum Frame {
+    Text(String),
+    Bad(BadFrame),
+    Closed,
+    Failed,
+}
+
+struct Task {
+    future: BoxFuture<()>,
+    bell: Arc<Flag>,
+}
+
+/// A waker that remembers.
+pub struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
+
+/// The ports. Clones share one world.
+#[derive(Clone, Default)]
+pub struct World(Arc<Mutex<Shared>>);
+
+impl World {
+    pub fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().expect("no panic under the lock")
+    }
+
+    pub fn ports(&self) -> Ports {
+        Ports { timer: Arc::new(self.clone()), spawn: Arc::new(self.clone()) }
+    }
+
+    pub fn link(&self) -> VirtualLink {
+        VirtualLink { world: self.clone(), frame: String::new() }
+    }
+
+    fn feed(&self, frame: Frame) {
+        let mut shared = self.lock();
+        shared.input.push_back(frame);
+        let reader = shared.reader.take();
+        drop(shared);
+        reader.into_iter().for_each(Waker::wake);
+    }
+
+    pub fn send(&self, text: impl Into<String>) {
+        self.feed(Frame::Text(text.into()));
+    }
+
+    pub fn send_bad(&self, bad: BadFrame) {
+        self.feed(Frame::Bad(bad));
+    }
+
+    pub fn close(&self) {
+        self.feed(Frame::Closed);
+    }
+
+    pub fn fail(&self) {
+        self.feed(Frame::Failed);
+    }
+
+    /// Lets the link take `bytes` more; `None`: all that come.
+    pub fn allow(&self, bytes: Option<usize>) {
+        let mut shared = self.lock();
+        shared.room = bytes;
+        let writer = shared.writer.take();
+        drop(shared);
+        writer.into_iter().for_each(Waker::wake);
+    }
+
+    /// The lines that were written since the last call, cut at line ends; a rest without one stays.
+    pub fn lines(&self) -> Vec<String> {
+        let mut shared = self.lock();
+        let end = shared.written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        let taken: Vec<u8> = shared.written.drain(..end).collect();
+        String::from_utf8(taken).expect("UTF-8").lines().map(str::to_owned).collect()
+    }
+
+    /// Moves the clock and rings what is due.
+    pub fn advance(&self, to: Instant) {
+        let mut shared = self.lock();
+        shared.now = to;
+        let later = shared.sleepers.split_off(&(Instant::from_nanos(to.as_nanos() + 1), 0));
+        let due = std::mem::replace(&mut shared.sleepers, later);
+        drop(shared);
+        due.into_values().for_each(Waker::wake);
+    }
+
+    pub fn next_alarm(&self) -> Option<Instant> {
+        self.lock().sleepers.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// Tasks and jobs that have not ended.
+    pub fn running(&self) -> usize {
+        let shared = self.lock();
+        shared.tasks.len() + shared.jobs.len()
+    }
+
+    /// Polls every task that was woken, once; whether there was one.
+    pub fn run_tasks(&self) -> bool {
+        let tasks = std::mem::take(&mut self.lock().tasks);
+        let mut progress = false;
+        for mut task in tasks {
+            let woken = task.bell.0.swap(false, Ordering::SeqCst);
+            progress |= woken;
+            let waker = Waker::from(Arc::clone(&task.bell));
+            if !woken || task.future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+                self.lock().tasks.push(task);
+            }
+        }
+        progress
+    }
+
+    /// Runs the blocking jobs that wait.
+    pub fn run_jobs(&self) {
+        let jobs = std::mem::take(&mut self.lock().jobs);
+        jobs.into_iter().for_each(|job| job());
+    }
+
+    /// Drops every spawned task, as a runtime does that shuts down.
+    pub fn drop_tasks(&self) {
+        let tasks = std::mem::take(&mut self.lock().tasks);
+        drop(tasks);
+    }
+}
+
+impl Timer for World {
+    fn now(&self) -> Instant {
+        self.lock().now
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture<()> {
+        let mut shared = self.lock();
+        shared.next_sleeper += 1;
+        let (world, key) = (self.clone(), (at, shared.next_sleeper));
+        Box::pin(std::future::poll_fn(move |cx| {
+            let mut shared = world.lock();
+            if shared.now >= at {
+                return Poll::Ready(());
+            }
+            shared.sleepers.insert(key, cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+}
+
+impl Spawn for World {
+    fn spawn(&self, future: BoxFuture<()>) {
+        self.lock().tasks.push(Task { future, bell: Arc::new(Flag(AtomicBool::new(true))) });
+    }
+
+    fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>) {
+        self.lock().jobs.push(job);
+    }
+}
+
+/// The server's end of the link.
+pub struct VirtualLink {
+    world: World,
+    frame: String,
+}
+
+impl Link for VirtualLink {
+    const BEFORE: &'static [u8] = b"";
+    const AFTER: &'static [u8] = b"\n";
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Received<'_>> {
+        let mut shared = self.world.lock();
+        let frame = shared.input.pop_front().or_else(|| shared.endless.clone().map(Frame::Text));
+        let Some(frame) = frame else {
+            shared.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        shared.reads += 1;
+        shared.now = Instant::from_nanos(shared.now.as_nanos() + shared.step);
+        drop(shared);
+        Poll::Ready(match frame {
+            Frame::Text(text) => {
+                self.frame = text;
+                Received::Message(&self.frame)
+            }
+            Frame::Bad(bad) => Received::Bad(bad),
+            Frame::Closed => Received::Closed,
+            Frame::Failed => Received::Failed(io::ErrorKind::ConnectionReset.into()),
+        })
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if self.world.lock().busy_threads {
+            self.world.run_tasks();
+        }
+        let mut shared = self.world.lock();
+        let count = shared.room.map_or(bytes.len(), |room| room.min(bytes.len()));
+        if count == 0 {
+            shared.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        shared.room = shared.room.map(|room| room - count);
+        shared.written.extend_from_slice(&bytes[..count]);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// A future that is polled by hand, when it was woken.
+pub struct Driven<F> {
+    future: Pin<Box<F>>,
+    bell: Arc<Flag>,
+    pub polls: usize,
+}
+
+impl<F: Future> Driven<F> {
+    pub fn new(future: F) -> Self {
+        Self { future: Box::pin(future), bell: Arc::new(Flag(AtomicBool::new(true))), polls: 0 }
+    }
+
+    /// Polls it if it was woken.
+    pub fn turn(&mut self) -> Option<Poll<F::Output>> {
+        if !self.bell.0.swap(false, Ordering::SeqCst) {
+            return None;
+        }
+        self.polls += 1;
+        let waker = Waker::from(Arc::clone(&self.bell));
+        Some(self.future.as_mut().poll(&mut Context::from_waker(&waker)))
+    }
+
+    pub fn get(&self) -> &F {
+        &self.future
+    }
+}
+
+/// Counts the drops of what holds it.
+#[derive(Clone, Default)]
+pub struct Drops(Arc<AtomicUsize>);
+
+impl Drops {
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    pub fn guard(&self) -> DropGuard {
+        DropGuard(self.clone())
+    }
+}
+
+pub struct DropGuard(Drops);
+
+impl Drop for DropGuard {
+    fn drop(&mut self) {
+        self.0.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
