@@ -208,5 +208,9 @@ fn one_attempt_is_one_attempt() {
     let _call = start(&mut client, ms(0), once);
     relink(&mut client, ms(1));
     let finished = end(&drain(&mut client));
-    assert_eq!((finished.outcome, finished.verdict), (Outcome::Unknown, Some(Verdict::Retry)), "the caller's to decide");
+    assert_eq!(
+        (finished.outcome, finished.verdict),
+        (Outcome::Unknown, Some(Verdict::Retry)),
+        "the caller's to decide"
+    );
 }

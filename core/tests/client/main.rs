@@ -57,10 +57,11 @@ pub(crate) fn keyed() -> Contract {
 pub(crate) fn drain(client: &mut Calls) -> Vec<Out> {
     let mut outputs = Vec::new();
     loop {
-        match client.poll_output() {
-            Output::Idle { .. } => return outputs,
-            other => outputs.push(other),
+        let output = client.poll_output();
+        if matches!(output, Output::Idle { .. }) {
+            return outputs;
         }
+        outputs.push(output);
     }
 }
 

@@ -33,7 +33,11 @@ fn the_cancel_signal_is_the_transports_own_also_after_a_timeout() {
         for timeout in [false, true] {
             let mut client = client(config(transport));
             let (call, wire) = start(&mut client, ms(0), options(Contract::Safe));
-            if timeout { client.handle_timeout(ms(500)) } else { client.cancel(ms(1), call) }
+            if timeout {
+                client.handle_timeout(ms(500))
+            } else {
+                client.cancel(ms(1), call)
+            }
             let outputs = drain(&mut client);
             let [Output::Signal { wire: given_up, signal }, Output::Finished { .. }] = outputs[..] else {
                 panic!("{outputs:?}")
@@ -134,7 +138,10 @@ fn progress_that_does_not_increase_is_no_activity() {
 
 #[test]
 fn progress_is_rate_limited_and_the_last_value_precedes_the_end() {
-    let mut client = client(Config { progress_interval: Config::new(Transport::Stdio).progress_interval, ..config(Transport::Stdio) });
+    let mut client = client(Config {
+        progress_interval: Config::new(Transport::Stdio).progress_interval,
+        ..config(Transport::Stdio)
+    });
     let (call, wire) = start(&mut client, ms(0), options(Contract::Unsafe));
     for value in 1..=50 {
         client.handle_input(ms(0), progress(wire, f64::from(value)));

@@ -1,6 +1,6 @@
 //! Every sequence of events of two requests, breadth first to the fixed point.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
 use steady_core::coordinator::{Config, Refusal, Start};
@@ -120,7 +120,7 @@ impl Search {
                 let ended = world.coordinator.end_listen(world.now, handle);
                 assert_eq!(ended.is_ok(), listen && open, "COORD-5");
                 if let Ok(end) = ended {
-                    assert_eq!(end.id, "b".into());
+                    assert_eq!(*end.cancellation.id(), "b".into());
                     world.act(handle, end.effect);
                 }
             }
@@ -184,7 +184,7 @@ fn check(before: &World, op: Op, after: &World) {
     assert!(coordinator.in_flight() <= CAP, "COORD-1 {op:?}");
     assert!(coordinator.stragglers() <= CAP + STRAGGLERS, "{op:?}");
     assert!(coordinator.armed() <= coordinator.in_flight(), "{op:?}");
-    let handles: HashSet<Handle> = coordinator.handles().collect();
+    let handles: BTreeSet<Handle> = coordinator.handles().collect();
     assert_eq!(handles.len(), coordinator.in_flight(), "COORD-2 {op:?}");
     for &handle in &handles {
         let (mut old, mut new) = (before.coordinator.clone(), coordinator.clone());
