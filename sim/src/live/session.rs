@@ -94,6 +94,13 @@ impl Session {
                 Output::Signal { wire, signal: _ } => self.write(&wire::cancellation(wire))?,
                 Output::Progress { .. } => self.progress += 1,
                 Output::Finished { call, finished } => self.finished.push((call, finished)),
+                // This client neither subscribes nor follows tasks.
+                Output::Listen { .. }
+                | Output::Gap { .. }
+                | Output::Notice { .. }
+                | Output::Unsubscribed { .. }
+                | Output::Ask { .. }
+                | Output::Followed { .. } => {}
             }
         }
     }

@@ -179,6 +179,13 @@ impl<S: Service> Network<S> {
                 Output::Finished { call, finished } => {
                     self.finished.insert(call, (self.now(), finished));
                 }
+                // This client neither subscribes nor follows tasks.
+                Output::Listen { .. }
+                | Output::Gap { .. }
+                | Output::Notice { .. }
+                | Output::Unsubscribed { .. }
+                | Output::Ask { .. }
+                | Output::Followed { .. } => {}
             }
         }
     }
