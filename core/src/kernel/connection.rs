@@ -31,17 +31,6 @@ pub enum ConnectionError {
     Stalled(core::time::Duration),
 }
 
-/// Why a turn stopped reading.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Read {
-    /// The link has nothing more; it wakes us when it has.
-    Waiting,
-    /// The turn's budget is spent.
-    Budget,
-    /// An answer to a further message might find no room; the link was not asked.
-    NoRoom,
-}
-
 /// A served connection: a future that ends when the client closes the link.
 ///
 /// At the end of input every handler is cancelled; then handlers get the drain time to end, answers that wait get it to
@@ -54,6 +43,16 @@ pub struct Connection<S, L> {
     /// Since when the link takes no byte, if it does not.
     stalled_since: Option<Instant>,
     closing: Option<Instant>,
+}
+
+/// Why a turn stopped reading.
+enum Read {
+    /// The link has nothing now, and wakes the loop when it has.
+    Waits,
+    /// No place for a refusal, or a final that waits for room.
+    Blocked,
+    /// The budget is spent.
+    MoreWaits,
 }
 
 impl<S: Service, L: Link> Connection<S, L> {
@@ -76,17 +75,17 @@ impl<S: Service, L: Link> Connection<S, L> {
         self.engine.counters()
     }
 
-    /// Reads until nothing waits, the budget is spent, or what would have to be answered has no room.
+    /// Reads until nothing waits, the budget is spent, or what is read could not be answered.
     fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<Read, io::Error> {
         for _ in 0..self.engine.config.turn_budget.max(1) {
             if self.closing.is_some() {
-                return Ok(Read::Waiting);
+                return Ok(Read::Waits);
             }
             if !self.engine.can_read() {
-                return Ok(Read::NoRoom);
+                return Ok(Read::Blocked);
             }
             match self.link.poll_recv(cx) {
-                Poll::Pending => return Ok(Read::Waiting),
+                Poll::Pending => return Ok(Read::Waits),
                 Poll::Ready(Received::Message(text)) => self.engine.receive(now, text),
                 Poll::Ready(Received::Bad(bad)) => self.engine.receive_bad(bad),
                 Poll::Ready(Received::Closed) => self.close(now),
@@ -96,7 +95,7 @@ impl<S: Service, L: Link> Connection<S, L> {
                 }
             }
         }
-        Ok(Read::Budget)
+        Ok(Read::MoreWaits)
     }
 
     fn close(&mut self, now: Instant) {
@@ -104,16 +103,17 @@ impl<S: Service, L: Link> Connection<S, L> {
         self.closing = Some(now + self.engine.config.drain);
     }
 
-    /// Writes until nothing waits or the link takes no more.
-    fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<(), ConnectionError> {
+    /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
+    fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
         for handle in self.engine.purged.drain(..) {
             self.staging.purge(handle);
         }
-        loop {
+        // A handler on another thread can fill as fast as the link takes: reading must get its turn all the same.
+        for _ in 0..self.engine.config.turn_budget.max(1) {
             self.staging.fill::<L, _>(&mut self.engine);
             if self.staging.pending().is_empty() {
                 self.stalled_since = None;
-                return Ok(());
+                return Ok(false);
             }
             match self.link.poll_send(cx, self.staging.pending()) {
                 Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
@@ -125,10 +125,11 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Poll::Pending => {
                     let since = *self.stalled_since.get_or_insert(now);
                     let limit = self.engine.config.write_stall;
-                    return if now >= since + limit { Err(ConnectionError::Stalled(limit)) } else { Ok(()) };
+                    return if now >= since + limit { Err(ConnectionError::Stalled(limit)) } else { Ok(false) };
                 }
             }
         }
+        Ok(true)
     }
 
     /// Whether a closing connection is done: all is sent and every handler has ended, or the drain time is over.
@@ -150,12 +151,13 @@ impl<S: Service, L: Link> Connection<S, L> {
             let read = self.read(cx, now)?;
             let now = self.engine.ports.timer.now();
             let wake_at = self.engine.poll_timers(now);
-            self.write(cx, now)?;
+            let unwritten = self.write(cx, now)?;
             if self.drained(cx, now) {
                 return Poll::Ready(Ok(()));
             }
-            // Input that was left alone does not wake anybody: come back for it by ourselves.
-            if read == Read::Budget || (read == Read::NoRoom && self.engine.can_read()) {
+            // Nobody wakes a loop that stopped reading for want of room, once the room is there.
+            let readable = matches!(read, Read::Blocked) && self.engine.can_read();
+            if unwritten || readable || matches!(read, Read::MoreWaits) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }

@@ -139,6 +139,7 @@ impl Context {
     pub async fn report_all(&self, progress: f64, total: Option<f64>, message: &str) -> Result<(), Cancelled> {
         let accepted = Progress::new(progress).is_some_and(|value| self.slot.report_now(self.timer.now(), value));
         if let Some(token) = self.token.as_deref().filter(|_| accepted) {
+            let total = total.filter(|total| total.is_finite());
             let mut prefix = String::new();
             encode::progress_prefix(&mut prefix, token);
             let mut body = Vec::with_capacity(prefix.len() + message.len() + 64);

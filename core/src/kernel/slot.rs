@@ -220,9 +220,13 @@ impl Slot {
     pub(super) fn unshield(&self, now: Instant) {
         let mut state = self.state.lock();
         state.shields = state.shields.saturating_sub(1);
-        // The grace period starts at the end of the section, so that the handler can act on what it did in it.
+        // The grace period starts at the end of the section, so that the handler can act on what it did in it. Whoever
+        // keeps the period is told, since a handler that now waits for something else would not be polled again.
         if state.shields == 0 && state.over_at.is_some() {
             state.over_at = Some(now);
+            let waiters = core::mem::take(&mut state.waiters);
+            drop(state);
+            waiters.into_iter().for_each(|(_, waker)| waker.wake());
         }
     }
 

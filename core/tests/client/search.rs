@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use steady_core::client::{CallOptions, Client, Config, Input, Outcome, Output, Transport};
+use steady_core::client::{CallOptions, Config, Input, Outcome, Output, Transport};
 use steady_core::deadline::Limits;
 use steady_core::id::{CallId, WireId};
 use steady_core::retry::{BudgetConfig, Contract, SendPhase, Verdict};
 use steady_core::time::Instant;
 
+use super::key;
 use super::{Calls, answer, client, config, keyed, progress};
 
 /// How large the world is: short clocks, in nanoseconds, so that every relative time is reached.
@@ -200,7 +201,11 @@ impl World {
             .collect();
         // Late ids all mean the same; whether there is one is told by the list of operations.
         let late = self.wires().len() - self.calls.values().filter(|known| known.out.is_some()).count();
-        format!("{calls:?} {late} {} {}", self.link_up, relative(&self.client, self.now))
+        format!(
+            "{calls:?} {late} {} {}",
+            self.link_up,
+            key::key(&self.client, ("calls", "next_call"), self.now.as_nanos())
+        )
     }
 }
 
@@ -209,32 +214,6 @@ const fn lost(outcome: &Outcome<u32>) -> bool {
         Outcome::NeverSent | Outcome::Unknown => true,
         Outcome::Answered(_) | Outcome::Cancelled | Outcome::IdleTimeout | Outcome::MaxTimeout => false,
     }
-}
-
-/// `Debug` shows every member; the numbers in `Instant(..)`, `CallId(..)`, `WireId(..)` and `Progress(..)` are taken out or
-/// made relative, and the counters are cut off.
-fn relative(client: &Client<&'static str, u32>, now: Instant) -> String {
-    let text = format!("{client:?}");
-    let from = text.find("calls:").expect("a member");
-    let to = text.find("next_call:").expect("a member");
-    let (mut key, mut rest) = (String::new(), &text[from..to]);
-    let mut ranks: BTreeMap<String, usize> = BTreeMap::new();
-    while let Some(at) = rest.find('(') {
-        let (head, tail) = rest.split_at(at + 1);
-        key.push_str(head);
-        let digits = tail.len() - tail.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, after) = tail.split_at(digits);
-        if head.ends_with("Instant(") {
-            key.push_str(&number.parse::<u64>().unwrap_or(0).saturating_sub(now.as_nanos()).to_string());
-        } else if head.ends_with("CallId(") || head.ends_with("WireId(") {
-            let count = ranks.len();
-            key.push_str(&ranks.entry(format!("{}{number}", &head[head.len() - 7..])).or_insert(count).to_string());
-        } else if !head.ends_with("Progress(") {
-            key.push_str(number);
-        }
-        rest = after;
-    }
-    key + rest
 }
 
 fn search(transport: Transport, size: Size, contracts: &[usize]) -> (usize, usize) {

@@ -1,6 +1,6 @@
 //! Every sequence of events of two requests, breadth first to the fixed point.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use steady_core::coordinator::{Config, Refusal, Start};
@@ -10,6 +10,7 @@ use steady_core::outbound::Handle;
 use steady_core::request::Terminal;
 use steady_core::time::Instant;
 
+use super::key;
 use super::world::World;
 
 const CAP: usize = 2;
@@ -58,10 +59,11 @@ impl Search {
         search.seen.insert(key(&start));
         search.queue.push_back(start);
         while let Some(world) = search.queue.pop_front() {
-            for op in ops(&world) {
+            let before = terminals(&world);
+            for op in ops(&world, &before) {
                 let mut after = world.clone();
                 search.apply(&mut after, op);
-                check(&world, op, &after);
+                check(&before, op, &after);
                 search.transitions += 1;
                 if search.seen.insert(key(&after)) {
                     search.probe(&after);
@@ -144,7 +146,7 @@ impl Search {
     }
 }
 
-fn ops(world: &World) -> Vec<Op> {
+fn ops(world: &World, terminals: &Terminals) -> Vec<Op> {
     let mut ops = vec![
         Op::Start("a"),
         Op::Start("b"),
@@ -158,8 +160,7 @@ fn ops(world: &World) -> Vec<Op> {
         Op::Close,
     ];
     for (&handle, &value) in &world.handlers {
-        let mut coordinator = world.coordinator.clone();
-        if coordinator.seat(handle).is_some_and(|seat| seat.terminal().is_none()) {
+        if terminals.get(&handle) == Some(&None) {
             ops.extend([Op::Report(handle), Op::Complete(handle)]);
             ops.extend((value > 0).then_some(Op::Repeat(handle)));
         } else {
@@ -179,17 +180,25 @@ fn next_deadline(world: &World) -> Option<Instant> {
     }
 }
 
-fn check(before: &World, op: Op, after: &World) {
+/// How each request in the table has ended, if it has.
+type Terminals = BTreeMap<Handle, Option<Terminal>>;
+
+fn terminals(world: &World) -> Terminals {
+    let mut coordinator = world.coordinator.clone();
+    let handles: Vec<Handle> = coordinator.handles().collect();
+    let terminal = |handle| coordinator.seat(handle).and_then(|seat| seat.terminal());
+    handles.iter().copied().zip(handles.iter().copied().map(terminal)).collect()
+}
+
+fn check(before: &Terminals, op: Op, after: &World) {
     let coordinator = &after.coordinator;
     assert!(coordinator.in_flight() <= CAP, "COORD-1 {op:?}");
     assert!(coordinator.stragglers() <= CAP + STRAGGLERS, "{op:?}");
     assert!(coordinator.armed() <= coordinator.in_flight(), "{op:?}");
-    let handles: BTreeSet<Handle> = coordinator.handles().collect();
-    assert_eq!(handles.len(), coordinator.in_flight(), "COORD-2 {op:?}");
-    for &handle in &handles {
-        let (mut old, mut new) = (before.coordinator.clone(), coordinator.clone());
-        let old: Option<Terminal> = old.seat(handle).and_then(|seat| seat.terminal());
-        let new = new.seat(handle).and_then(|seat| seat.terminal());
+    let after = terminals(after);
+    assert_eq!(after.len(), coordinator.in_flight(), "COORD-2 {op:?}");
+    for (handle, new) in after {
+        let old = before.get(&handle).copied().flatten();
         assert!(old.is_none() || old == new, "REQ-1 {op:?}: {old:?} became {new:?}");
         assert!(!matches!(new, Some(Terminal::Cancelled | Terminal::Lost)), "COORD-3 {op:?}");
     }
@@ -198,26 +207,7 @@ fn check(before: &World, op: Op, after: &World) {
 /// The state with times relative to now and generations forgotten: the coordinator holds none but current ones, and
 /// compares values and generations for order and equality only.
 fn key(world: &World) -> String {
-    let text = format!("{:?}", world.coordinator);
-    let text = text.split_once("counters:").expect("the last member").0;
-    let mut key = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find(['(', ':']) {
-        let (head, tail) = rest.split_at(at + 1);
-        key.push_str(head);
-        let digits = tail.trim_start().len() - tail.trim_start().trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, after) = tail.trim_start().split_at(digits);
-        if head.ends_with("Instant(") {
-            let relative = number.parse::<u64>().expect("a time").saturating_sub(world.now.as_nanos());
-            key.push_str(&relative.to_string());
-            rest = after;
-        } else if head.ends_with("generation:") || head.ends_with("Progress(") {
-            rest = after;
-        } else {
-            rest = tail;
-        }
-    }
-    key.push_str(rest);
+    let mut key = key::key(&world.coordinator, ("places", "counters"), world.now.as_nanos());
     // The buffer by what it would hand out, and by the places of purged messages between.
     let mut outbound = world.outbound.clone();
     while let Some((popped, last)) = outbound.pop(|item| matches!(item, steady_core::outbound::Item::Text(_))) {

@@ -14,7 +14,7 @@ use steady_core::time::Instant;
 
 /// What the test and the ports share.
 #[derive(Default)]
-pub struct Shared {
+pub(crate) struct Shared {
     now: Instant,
     sleepers: BTreeMap<(Instant, usize), Waker>,
     next_sleeper: usize,
@@ -24,15 +24,15 @@ pub struct Shared {
     reader: Option<Waker>,
     writer: Option<Waker>,
     /// How many bytes the link still takes; `None` for all.
-    pub room: Option<usize>,
-    pub written: Vec<u8>,
+    pub(crate) room: Option<usize>,
+    pub(crate) written: Vec<u8>,
     /// Runs all tasks inside of a write, as other threads would.
-    pub busy_threads: bool,
+    pub(crate) busy_threads: bool,
     /// Called for each frame that is read, with the number of frames left.
-    pub endless: Option<String>,
-    pub reads: usize,
+    pub(crate) endless: Option<String>,
+    pub(crate) reads: usize,
     /// How far the clock goes with each frame read.
-    pub step: u64,
+    pub(crate) step: u64,
 }
 
 #[derive(Clone)]
@@ -49,7 +49,7 @@ struct Task {
 }
 
 /// A waker that remembers.
-pub struct Flag(AtomicBool);
+pub(crate) struct Flag(AtomicBool);
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
@@ -59,18 +59,18 @@ impl Wake for Flag {
 
 /// The ports. Clones share one world.
 #[derive(Clone, Default)]
-pub struct World(Arc<Mutex<Shared>>);
+pub(crate) struct World(Arc<Mutex<Shared>>);
 
 impl World {
-    pub fn lock(&self) -> MutexGuard<'_, Shared> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
         self.0.lock().expect("no panic under the lock")
     }
 
-    pub fn ports(&self) -> Ports {
+    pub(crate) fn ports(&self) -> Ports {
         Ports { timer: Arc::new(self.clone()), spawn: Arc::new(self.clone()) }
     }
 
-    pub fn link(&self) -> VirtualLink {
+    pub(crate) fn link(&self) -> VirtualLink {
         VirtualLink { world: self.clone(), frame: String::new() }
     }
 
@@ -82,24 +82,24 @@ impl World {
         reader.into_iter().for_each(Waker::wake);
     }
 
-    pub fn send(&self, text: impl Into<String>) {
+    pub(crate) fn send(&self, text: impl Into<String>) {
         self.feed(Frame::Text(text.into()));
     }
 
-    pub fn send_bad(&self, bad: BadFrame) {
+    pub(crate) fn send_bad(&self, bad: BadFrame) {
         self.feed(Frame::Bad(bad));
     }
 
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.feed(Frame::Closed);
     }
 
-    pub fn fail(&self) {
+    pub(crate) fn fail(&self) {
         self.feed(Frame::Failed);
     }
 
     /// Lets the link take `bytes` more; `None`: all that come.
-    pub fn allow(&self, bytes: Option<usize>) {
+    pub(crate) fn allow(&self, bytes: Option<usize>) {
         let mut shared = self.lock();
         shared.room = bytes;
         let writer = shared.writer.take();
@@ -108,7 +108,7 @@ impl World {
     }
 
     /// The lines that were written since the last call, cut at line ends; a rest without one stays.
-    pub fn lines(&self) -> Vec<String> {
+    pub(crate) fn lines(&self) -> Vec<String> {
         let mut shared = self.lock();
         let end = shared.written.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
         let taken: Vec<u8> = shared.written.drain(..end).collect();
@@ -116,7 +116,7 @@ impl World {
     }
 
     /// Moves the clock and rings what is due.
-    pub fn advance(&self, to: Instant) {
+    pub(crate) fn advance(&self, to: Instant) {
         let mut shared = self.lock();
         shared.now = to;
         let later = shared.sleepers.split_off(&(Instant::from_nanos(to.as_nanos() + 1), 0));
@@ -125,18 +125,18 @@ impl World {
         due.into_values().for_each(Waker::wake);
     }
 
-    pub fn next_alarm(&self) -> Option<Instant> {
+    pub(crate) fn next_alarm(&self) -> Option<Instant> {
         self.lock().sleepers.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Tasks and jobs that have not ended.
-    pub fn running(&self) -> usize {
+    pub(crate) fn running(&self) -> usize {
         let shared = self.lock();
         shared.tasks.len() + shared.jobs.len()
     }
 
     /// Polls every task that was woken, once; whether there was one.
-    pub fn run_tasks(&self) -> bool {
+    pub(crate) fn run_tasks(&self) -> bool {
         let tasks = std::mem::take(&mut self.lock().tasks);
         let mut progress = false;
         for mut task in tasks {
@@ -151,13 +151,13 @@ impl World {
     }
 
     /// Runs the blocking jobs that wait.
-    pub fn run_jobs(&self) {
+    pub(crate) fn run_jobs(&self) {
         let jobs = std::mem::take(&mut self.lock().jobs);
         jobs.into_iter().for_each(|job| job());
     }
 
     /// Drops every spawned task, as a runtime does that shuts down.
-    pub fn drop_tasks(&self) {
+    pub(crate) fn drop_tasks(&self) {
         let tasks = std::mem::take(&mut self.lock().tasks);
         drop(tasks);
     }
@@ -194,7 +194,7 @@ impl Spawn for World {
 }
 
 /// The server's end of the link.
-pub struct VirtualLink {
+pub(crate) struct VirtualLink {
     world: World,
     frame: String,
 }
@@ -245,19 +245,19 @@ impl Link for VirtualLink {
 }
 
 /// A future that is polled by hand, when it was woken.
-pub struct Driven<F> {
+pub(crate) struct Driven<F> {
     future: Pin<Box<F>>,
     bell: Arc<Flag>,
-    pub polls: usize,
+    pub(crate) polls: usize,
 }
 
 impl<F: Future> Driven<F> {
-    pub fn new(future: F) -> Self {
+    pub(crate) fn new(future: F) -> Self {
         Self { future: Box::pin(future), bell: Arc::new(Flag(AtomicBool::new(true))), polls: 0 }
     }
 
     /// Polls it if it was woken.
-    pub fn turn(&mut self) -> Option<Poll<F::Output>> {
+    pub(crate) fn turn(&mut self) -> Option<Poll<F::Output>> {
         if !self.bell.0.swap(false, Ordering::SeqCst) {
             return None;
         }
@@ -266,26 +266,26 @@ impl<F: Future> Driven<F> {
         Some(self.future.as_mut().poll(&mut Context::from_waker(&waker)))
     }
 
-    pub fn get(&self) -> &F {
+    pub(crate) fn get(&self) -> &F {
         &self.future
     }
 }
 
 /// Counts the drops of what holds it.
 #[derive(Clone, Default)]
-pub struct Drops(Arc<AtomicUsize>);
+pub(crate) struct Drops(Arc<AtomicUsize>);
 
 impl Drops {
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::SeqCst)
     }
 
-    pub fn guard(&self) -> DropGuard {
+    pub(crate) fn guard(&self) -> DropGuard {
         DropGuard(self.clone())
     }
 }
 
-pub struct DropGuard(Drops);
+pub(crate) struct DropGuard(Drops);
 
 impl Drop for DropGuard {
     fn drop(&mut self) {
