@@ -19,7 +19,10 @@
 //! | `notifications/cancelled` from the server for a call | ignored, counted: the call lives (rule C9) |
 //! | an answer and a clock that was not handled yet | the answer |
 //! | progress at or after the maximum | does not save the call (rule T5) |
-//! | link lost, the call may have been sent | sent again only as [`Contract`](crate::retry::Contract) allows, else outcome unknown |
+//! | link lost, the call may have been sent | sent again only as [`Contract`] allows, else outcome unknown |
+//!
+//! Subscriptions and followed tasks live beside the calls and share link, wire ids and output: [`Client::listen`],
+//! [`Client::follow`].
 //!
 //! Methods are of four kinds: [`Client::call`] and [`Client::cancel`] are what the application wants;
 //! [`Client::handle_input`] and [`Client::handle_timeout`] are what the world did; [`Client::poll_output`] says what to do,
@@ -29,47 +32,23 @@
 //! over all attempts and pauses; `CALL-4` an unsafe call that may have been sent is never sent again; `CALL-5` a cancel
 //! signal goes out for a call that is given up while an attempt of it may run, once, and for nothing else.
 
+mod follows;
+mod io;
+mod listens;
 mod table;
 
 use core::time::Duration;
 
-pub use table::{CallError, Client, Input, Output};
+pub use follows::{MAX_FOLLOWS, TooManyFollows};
+pub use io::{Input, Output};
+pub use listens::{MAX_SUBSCRIPTIONS, TooManySubscriptions};
+pub use table::{CallError, Client};
 
 use crate::backoff::Backoff;
 use crate::deadline::Limits;
 use crate::progress::CLIENT_INTERVAL;
 use crate::retry::{BudgetConfig, Contract, Verdict};
-
-/// How a transport tells a server that a request is given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "the two transports of the protocol")]
-pub enum CancelSignal {
-    /// Send `notifications/cancelled` (stdio, rule C2).
-    Notify,
-    /// Close the request's response stream; send nothing (Streamable HTTP, rule C1).
-    CloseStream,
-}
-
-/// Which transport carries the calls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "the two transports of the protocol")]
-pub enum Transport {
-    /// One link for all calls.
-    Stdio,
-    /// A stream for each call.
-    Http,
-}
-
-impl Transport {
-    /// Its cancel signal.
-    #[must_use]
-    pub const fn cancel_signal(self) -> CancelSignal {
-        match self {
-            Self::Stdio => CancelSignal::Notify,
-            Self::Http => CancelSignal::CloseStream,
-        }
-    }
-}
+pub use crate::transport::{CancelSignal, Transport};
 
 /// Settings of a client.
 #[derive(Clone, Debug)]

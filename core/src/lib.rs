@@ -11,7 +11,7 @@
 //! | [`client`] | a client's calls, their attempts, the cancel signal by transport, late answers |
 //! | [`progress`], [`outbound`] | what reaches a slow reader, and what is dropped for it |
 //! | [`backoff`], [`retry`] | whether a call may be sent again, and when |
-//! | [`subscription`], [`task`] | recovery of a listen stream; a durable task's status |
+//! | [`subscription`], [`task`], [`follow`] | recovery of a listen stream; a durable task's status; a client that waits for it |
 //! | [`idempotency`] | what makes two calls the same |
 //! | [`rpc`] | messages as text, both ways |
 #![no_std]
@@ -25,6 +25,7 @@ pub mod backoff;
 pub mod client;
 pub mod coordinator;
 pub mod deadline;
+pub mod follow;
 pub mod id;
 pub mod idempotency;
 #[cfg(feature = "std")]
@@ -37,3 +38,11 @@ pub mod rpc;
 pub mod subscription;
 pub mod task;
 pub mod time;
+pub mod transport;
+
+/// A clock read that `cargo xtask verify` plants, to see that the build without `std` refuses it.
+#[cfg(steady_planted_clock)]
+#[must_use]
+pub fn planted_clock() -> std::time::Instant {
+    std::time::Instant::now()
+}

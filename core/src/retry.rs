@@ -214,7 +214,6 @@ impl fmt::Display for Verdict {
 mod tests {
     use super::*;
     extern crate std;
-    use std::string::String;
 
     fn conditional() -> Contract {
         Contract::Conditional(Key::parse("order-7").unwrap())

@@ -1,6 +1,6 @@
 //! JSON-RPC text and typed messages, both ways, with raw parameters that are borrowed and never turned into a tree.
 //!
-//! [`parse`] reads one message; [`meta`] reads what the protocol keeps in `params._meta`; [`encode`] writes into a buffer
+//! [`parse`] reads one message; [`request_meta`] reads what the protocol keeps in `params._meta`; [`encode`] writes into a buffer
 //! that the caller reuses. Unknown members survive, since parameters and results stay the text they came as (rule M10).
 
 pub mod encode;

@@ -104,7 +104,7 @@ impl Site {
             return Err(LedgerError::OldSqlite { version });
         }
         let mut conn = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
-        if let Content::Nothing = content(&conn)? {
+        if let Content::Nothing = look(&conn)? {
             conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         }
         self.use_wal(&conn)?;
@@ -121,7 +121,7 @@ impl Site {
             Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         })?;
-        match content(&conn)? {
+        match look(&conn)? {
             Content::Ledger => {}
             Content::Nothing => return Err(LedgerError::ForeignFile),
         }
@@ -149,6 +149,14 @@ impl Site {
             }
         }
     }
+}
+
+/// Looks at a file outside of a transaction: in one snapshot, as another process may be creating it.
+fn look(conn: &Connection) -> Result<Content, LedgerError> {
+    let snapshot = conn.unchecked_transaction()?;
+    let content = content(conn)?;
+    snapshot.finish()?;
+    Ok(content)
 }
 
 /// Tells a ledger from an empty file and from everything else, which is refused. Changes nothing.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,6 +37,9 @@ struct Inner {
     writer: Lane,
 }
 
+/// The longest wait that SQLite can count, in milliseconds.
+const MAX_BUSY_TIMEOUT: Duration = Duration::from_millis(i32::MAX as u64);
+
 impl Ledger {
     /// Opens the ledger at `path`, and creates it if there is no file or an empty one.
     ///
@@ -50,7 +54,7 @@ impl Ledger {
         let Options { schema, busy_timeout, retention, secret, clock } = options;
         // A later reconnection must find the same file, wherever the process is by then.
         let path = std::path::absolute(path).map_err(|error| LedgerError::Storage(error.into()))?;
-        let site = Arc::new(Site { path, busy_timeout });
+        let site = Arc::new(Site { path, busy_timeout: busy_timeout.min(MAX_BUSY_TIMEOUT) });
         let (db, secret) = site.found(secret.as_ref(), &schema, clock.now())?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
         let writer = Lane::new(site, Access::Write, db);

@@ -16,7 +16,7 @@ pub struct Options {
     /// transaction at every open, so it must be idempotent (`CREATE TABLE IF NOT EXISTS`). It may not end that
     /// transaction, set pragmas, or name anything `ledger_*`. Default: none.
     pub schema: Cow<'static, str>,
-    /// How long to wait for other connections to the file, in wall time. Default: 5 s.
+    /// How long to wait for other connections to the file, 24 days at most. Default: 5 s.
     pub busy_timeout: Duration,
     /// How long a result is replayed. After that its key is refused, and still never runs again. Default: 7 days.
     pub retention: Duration,

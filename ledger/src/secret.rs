@@ -93,6 +93,7 @@ mod tests {
         let scope = Scope::new("a", "b");
         assert_ne!(secret.fingerprint(&scope, 1, b"fp1oe"), secret.fingerprint(&scope, 2, b"fp1oe"));
         assert_ne!(secret.digest(&[0; 32], 2, b"x"), secret.digest(&[0; 32], 3, b"x"));
+        assert_ne!(secret.digest(&[0; 32], 2, b"x"), secret.digest(&[1; 32], 2, b"x"));
     }
 
     #[test]

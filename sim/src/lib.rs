@@ -5,4 +5,5 @@
 
 pub mod demo;
 pub mod lab;
+pub mod wire;
 pub mod world;

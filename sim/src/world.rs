@@ -8,4 +8,4 @@ mod link;
 mod network;
 
 pub use executor::{Executor, TaskId};
-pub use network::{Answer, Network, NetworkOptions, Wire};
+pub use network::{Network, NetworkOptions, Wire};

@@ -1,2 +1,61 @@
-//! Skeleton.
-fn main() {}
+//! `cargo xtask`: the tasks of this repository.
+//!
+//! `verify` regenerates the evidence for every claim of the project, `bench`
+//! runs one benchmark and sets it against its peers. No member of the
+//! workspace is used as a library here: they are built and run as commands,
+//! so a broken member is a failed step and not a tool that does not compile.
+
+mod bench;
+mod cargo;
+mod console;
+mod error;
+mod process;
+mod table;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use error::Error;
+use std::process::ExitCode;
+
+/// The tasks of mcp-steady.
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    Verify(verify::Options),
+    Bench(bench::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().task {
+        Task::Verify(options) => verify::run(&options),
+        Task::Bench(options) => bench::run(&options),
+    };
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => report(&error),
+    }
+}
+
+/// Says what went wrong on standard error.
+fn report(error: &Error) -> ExitCode {
+    console::Console::stderr().say(&format!("error: {error}"));
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -2,96 +2,17 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{CallOptions, CancelSignal, Config, Counters, Finished, Outcome};
+use super::follows::Follows;
+use super::io::{Input, Output};
+use super::listens::Listens;
+use super::{CallOptions, Config, Counters, Finished, Outcome};
 use crate::backoff::Jitter;
 use crate::id::{Attempt, CallId, WireId};
 use crate::progress::{self, Gate, Progress};
 use crate::request::{self, Request, Terminal};
 use crate::retry::{BudgetEffect, BudgetEvent, RetryBudget, SendPhase, Verdict};
+use crate::subscription;
 use crate::time::Instant;
-
-/// What the world did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "a shell feeds these; the machine matches each")]
-pub enum Input<R> {
-    /// An answer under this id.
-    Response {
-        /// The id it answers.
-        wire: WireId,
-        /// The answer.
-        answer: R,
-    },
-    /// Progress under this token, which is the attempt's id.
-    Progress {
-        /// The token.
-        wire: WireId,
-        /// The value.
-        value: Progress,
-    },
-    /// The server sent `notifications/cancelled` for this id.
-    Cancelled {
-        /// The id.
-        wire: WireId,
-    },
-    /// The link proved that no byte of this attempt left.
-    NotSent {
-        /// The attempt.
-        wire: WireId,
-    },
-    /// The stream of this attempt ended without an answer (HTTP).
-    StreamLost {
-        /// The attempt.
-        wire: WireId,
-    },
-    /// The link is gone, and every attempt on it.
-    LinkLost,
-    /// The link is there again.
-    LinkUp,
-}
-
-/// What to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-#[expect(clippy::exhaustive_enums, reason = "the last answer is Idle; callers loop until then")]
-pub enum Output<P, R> {
-    /// Send the request under this id, which is also its progress token.
-    Send {
-        /// The call.
-        call: CallId,
-        /// The id of this attempt.
-        wire: WireId,
-        /// Which attempt it is.
-        attempt: Attempt,
-        /// What to send: the same bytes for every attempt.
-        payload: P,
-    },
-    /// Tell the server in the transport's way that this attempt is given up.
-    Signal {
-        /// The attempt.
-        wire: WireId,
-        /// The way.
-        signal: CancelSignal,
-    },
-    /// Hand this progress to the application. Values increase within an attempt; a new one starts afresh.
-    Progress {
-        /// The call.
-        call: CallId,
-        /// The value.
-        value: Progress,
-    },
-    /// The call is over.
-    Finished {
-        /// The call.
-        call: CallId,
-        /// How, and what may be done next.
-        finished: Finished<R>,
-    },
-    /// Nothing more at this time; call `handle_timeout` at `wake_at`, or come back after the next event.
-    Idle {
-        /// The next deadline, if there is one.
-        wake_at: Option<Instant>,
-    },
-}
 
 /// Why a call was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -124,17 +45,19 @@ struct Call<P> {
 /// A client's calls. `P` is what is sent, `R` is an answer. See the [module](super).
 #[derive(Clone, Debug)]
 pub struct Client<P, R> {
-    config: Config,
+    pub(super) config: Config,
     jitter: Jitter,
     budget: RetryBudget,
     calls: BTreeMap<CallId, Call<P>>,
     wires: BTreeMap<WireId, CallId>,
     deadlines: BTreeSet<(Instant, CallId)>,
     /// Bounded by what one event can cause: a few for each call in flight.
-    outputs: VecDeque<Output<P, R>>,
+    pub(super) outputs: VecDeque<Output<P, R>>,
+    pub(super) listens: Listens,
+    pub(super) follows: Follows,
     next_call: u64,
     next_wire: u64,
-    link_up: bool,
+    pub(super) link_up: bool,
     counters: Counters,
 }
 
@@ -150,6 +73,8 @@ impl<P: Clone, R> Client<P, R> {
             wires: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             outputs: VecDeque::new(),
+            listens: Listens::default(),
+            follows: Follows::default(),
             next_call: 1,
             next_wire: 1,
             link_up: true,
@@ -197,10 +122,19 @@ impl<P: Clone, R> Client<P, R> {
             Input::Response { wire, answer } => self.respond(now, wire, answer),
             Input::Progress { wire, value } => self.progress(now, wire, value),
             Input::Cancelled { wire: _ } => self.counters.stray_cancellations += 1,
-            Input::NotSent { wire } => self.attempt_failed(now, wire, SendPhase::NeverSent),
-            Input::StreamLost { wire } => self.attempt_failed(now, wire, SendPhase::MaybeSent),
+            Input::NotSent { wire } => self.lost(now, wire, SendPhase::NeverSent),
+            Input::StreamLost { wire } => self.lost(now, wire, SendPhase::MaybeSent),
+            Input::Acknowledged { wire } => self.listening(now, wire, subscription::Event::Acknowledged, None),
+            Input::Notice { wire, notice } => self.listening(now, wire, subscription::Event::Message, Some(notice)),
+            Input::ListenEnded { wire, refused: false } => {
+                self.listening(now, wire, subscription::Event::FinalResult, None);
+            }
+            Input::ListenEnded { wire, refused: true } => {
+                self.listening(now, wire, subscription::Event::Refused, None);
+            }
             Input::LinkLost => {
                 self.link_up = false;
+                self.lose_listens(now);
                 while let Some((&wire, _)) = self.wires.first_key_value() {
                     self.attempt_failed(now, wire, SendPhase::MaybeSent);
                 }
@@ -212,6 +146,7 @@ impl<P: Clone, R> Client<P, R> {
                     self.send_if_due(now, call);
                     self.arm(call);
                 }
+                self.tick_listens(now);
             }
         }
     }
@@ -229,12 +164,30 @@ impl<P: Clone, R> Client<P, R> {
             self.send_if_due(now, id);
             self.arm(id);
         }
+        self.tick_listens(now);
+        self.tick_follows(now);
+    }
+
+    fn lost(&mut self, now: Instant, wire: WireId, phase: SendPhase) {
+        if !self.listen_event(now, wire, subscription::Event::Lost, None) {
+            self.attempt_failed(now, wire, phase);
+        }
+    }
+
+    fn listening(&mut self, now: Instant, wire: WireId, event: subscription::Event, notice: Option<R>) {
+        if !self.listen_event(now, wire, event, notice) {
+            // Of a listen request that was given up, or of none.
+            self.count_stray(wire, true);
+        }
     }
 
     /// What to do next. Call until [`Output::Idle`].
     pub fn poll_output(&mut self) -> Output<P, R> {
-        let wake_at = self.deadlines.first().map(|(at, _)| *at);
-        self.outputs.pop_front().unwrap_or(Output::Idle { wake_at })
+        self.outputs.pop_front().unwrap_or_else(|| {
+            let calls = self.deadlines.first().map(|(at, _)| *at);
+            let deadlines = [calls, self.listens.wake_at(self.link_up), self.follows.wake_at()];
+            Output::Idle { wake_at: deadlines.into_iter().flatten().min() }
+        })
     }
 
     /// Calls in flight, pauses included.
@@ -356,6 +309,13 @@ impl<P: Clone, R> Client<P, R> {
         self.arm(id);
     }
 
+    /// An id that was never used (`CALL-2`, `SUB-2`).
+    pub(super) fn fresh_wire(&mut self) -> WireId {
+        let wire = WireId::new(self.next_wire);
+        self.next_wire += 1;
+        wire
+    }
+
     fn send_if_due(&mut self, now: Instant, id: CallId) {
         let Some(call) = self.calls.get_mut(&id) else { return };
         if !self.link_up || call.retry_at.is_none_or(|at| now < at) {
@@ -367,8 +327,8 @@ impl<P: Clone, R> Client<P, R> {
             call.gate = Gate::new(self.config.progress_interval);
             call.held = None;
         }
-        let wire = WireId::new(self.next_wire);
-        self.next_wire += 1;
+        let wire = self.fresh_wire();
+        let Some(call) = self.calls.get_mut(&id) else { return };
         call.wire = Some(wire);
         let (attempt, payload) = (call.attempt, call.payload.clone());
         self.wires.insert(wire, id);

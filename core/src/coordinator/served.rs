@@ -97,7 +97,7 @@ impl Effect {
     }
 }
 
-/// One served request. See the [module](self).
+/// One served request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ServedRequest {
     request: Request,

@@ -12,6 +12,7 @@ use crate::id::{ProgressToken, RequestId};
 use crate::outbound::{Handle, Outbound};
 use crate::request::Terminal;
 use crate::time::Instant;
+use crate::transport::ListenCancellation;
 
 /// A request to admit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,8 +76,8 @@ pub enum Polled<E> {
 #[must_use]
 #[non_exhaustive]
 pub struct ListenEnd<E> {
-    /// The id of the listen request: the only one a server may name in `notifications/cancelled`.
-    pub id: RequestId,
+    /// The notification that follows the result on stdio.
+    pub cancellation: ListenCancellation,
     /// What the request answered to its completion: the permit for the final result.
     pub effect: E,
 }
@@ -285,7 +286,7 @@ impl<S: Seat> RequestCoordinator<S> {
         if effect.ended().is_none() {
             return Err(NotAListen);
         }
-        Ok(ListenEnd { id: entry.start.id.clone(), effect })
+        Ok(ListenEnd { cancellation: ListenCancellation::new(entry.start.id.clone()), effect })
     }
 
     /// The seat of this request.

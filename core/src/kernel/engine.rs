@@ -74,7 +74,7 @@ pub struct ServerCounters {
     pub ignored: u64,
 }
 
-/// A server of one connection or exchange. See the [module](self).
+/// A server of one connection or exchange.
 pub(super) struct Engine<S> {
     service: StdArc<S>,
     coordinator: RequestCoordinator<Arc<Slot>>,
@@ -220,9 +220,11 @@ impl<S: Service> Engine<S> {
         debug_assert!(placed, "input was read although no refusal had a place");
     }
 
-    /// Whether the next message may be read.
+    /// Whether the next message may be read: its refusal would have a place, and the cap is not held by requests whose
+    /// answers only wait to leave.
     pub(super) fn can_read(&self) -> bool {
-        self.queue.can_read()
+        let at_cap = self.coordinator.in_flight() >= self.config.requests.in_flight;
+        self.queue.can_read(at_cap)
     }
 
     /// Hears what handlers said, handles what is due, and answers with the next deadline.

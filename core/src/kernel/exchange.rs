@@ -14,7 +14,7 @@ use super::service::Service;
 use super::staging;
 use crate::coordinator::Event;
 
-/// A served exchange. See the [module](self).
+/// A served exchange.
 pub struct Exchange<S: Service> {
     engine: Engine<S>,
     alarm: Alarm,

@@ -11,7 +11,7 @@ use super::sync::Mutex;
 use crate::outbound::{Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
-/// The shared outbound buffer of one connection or exchange. See the [module](self).
+/// The shared outbound buffer of one connection or exchange.
 #[derive(Debug)]
 pub struct OutboundQueue {
     state: Mutex<State>,
@@ -117,11 +117,13 @@ impl OutboundQueue {
         wake(waiting);
     }
 
-    /// Whether input may be read: a refusal has a place and no final waits for room.
+    /// Whether input may be read: a refusal has a place and no final waits for room; at the cap of requests in flight,
+    /// also only if no final waits to leave and free a place.
     #[must_use]
-    pub fn can_read(&self) -> bool {
+    pub fn can_read(&self, at_cap: bool) -> bool {
         let state = self.state.lock();
-        state.backlog.is_empty() && state.outbound.can_refuse()
+        let finals_wait = at_cap && state.outbound.finals() > 0;
+        state.backlog.is_empty() && state.outbound.can_refuse() && !finals_wait
     }
 
     /// Takes the oldest message; see [`Outbound::pop`].

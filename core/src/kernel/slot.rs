@@ -34,7 +34,7 @@ pub enum CancelReason {
     Ended,
 }
 
-/// A request that its handler and the connection share. See the [module](self).
+/// A request that its handler and the connection share.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(super) id: RequestId,

@@ -11,7 +11,7 @@ use crate::rpc::encode;
 /// Where filling stops, in bytes: a batch is one `write`, and 16 to 64 lines of it cost about as much as one.
 const BATCH: usize = 64 << 10;
 
-/// Encoded messages on their way to the link. See the [module](self).
+/// Encoded messages on their way to the link.
 #[derive(Debug, Default)]
 pub(super) struct Staging {
     bytes: Vec<u8>,

@@ -306,6 +306,12 @@ impl Outbound {
         self.kept.len()
     }
 
+    /// Final responses that wait.
+    #[must_use]
+    pub const fn finals(&self) -> usize {
+        self.finals
+    }
+
     /// Text bytes that wait: evictable and kept.
     #[must_use]
     pub const fn bytes(&self) -> (usize, usize) {

@@ -133,11 +133,8 @@ fn a_new_attempt_counts_its_progress_from_its_own_start() {
     http.handle_input(ms(300), progress(first, 50.0));
     http.handle_input(ms(300), Input::StreamLost { wire: first });
     http.handle_timeout(ms(300));
-    let second = drain(&mut http).into_iter().find_map(|output| match output {
-        Output::Send { wire, .. } => Some(wire),
-        Output::Signal { .. } | Output::Progress { .. } | Output::Finished { .. } | Output::Idle { .. } => None,
-    });
-    let second = second.expect("sent again");
+    let outputs = drain(&mut http);
+    let [Output::Send { wire: second, .. }] = outputs[..] else { panic!("sent again: {outputs:?}") };
     // A fresh token, a fresh sequence (rule P2): 1 is activity although the first attempt had come to 50.
     http.handle_input(ms(700), progress(second, 1.0));
     http.handle_timeout(ms(800));

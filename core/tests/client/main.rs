@@ -59,10 +59,11 @@ pub(crate) fn keyed() -> Contract {
 pub(crate) fn drain(client: &mut Calls) -> Vec<Out> {
     let mut outputs = Vec::new();
     loop {
-        match client.poll_output() {
-            Output::Idle { .. } => return outputs,
-            other => outputs.push(other),
+        let output = client.poll_output();
+        if matches!(output, Output::Idle { .. }) {
+            return outputs;
         }
+        outputs.push(output);
     }
 }
 
@@ -92,13 +93,12 @@ pub(crate) fn answer(wire: WireId) -> Input<u32> {
 
 /// The one end among these outputs.
 pub(crate) fn end(outputs: &[Out]) -> Finished<u32> {
-    let ends: Vec<_> = outputs
-        .iter()
-        .filter_map(|output| match output {
-            Output::Finished { finished, .. } => Some(finished.clone()),
-            Output::Send { .. } | Output::Signal { .. } | Output::Progress { .. } | Output::Idle { .. } => None,
-        })
-        .collect();
+    let mut ends = Vec::new();
+    for output in outputs {
+        if let Output::Finished { finished, .. } = output {
+            ends.push(finished.clone());
+        }
+    }
     let [finished] = &ends[..] else { panic!("one end: {outputs:?}") };
     finished.clone()
 }

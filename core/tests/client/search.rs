@@ -159,6 +159,12 @@ impl World {
                     assert!(signalled.insert(wire, signal).is_none(), "CALL-5: twice");
                 }
                 Output::Progress { call, .. } => assert!(!self.calls[&call].over, "rule P3"),
+                Output::Listen { .. }
+                | Output::Gap { .. }
+                | Output::Notice { .. }
+                | Output::Unsubscribed { .. }
+                | Output::Ask { .. }
+                | Output::Followed { .. } => panic!("nobody listens or follows here"),
                 Output::Finished { call, finished } => {
                     let known = self.calls.get_mut(&call).expect("a call of ours");
                     assert!(!std::mem::replace(&mut known.over, true), "CALL-1: a second end");

@@ -7,6 +7,7 @@ use steady_core::deadline::Limits;
 use steady_core::id::{ProgressToken, RequestId};
 use steady_core::rpc::read_cancellation;
 use steady_core::time::Instant;
+use steady_core::transport::Transport;
 
 use super::world::World;
 
@@ -247,7 +248,11 @@ fn only_an_open_listen_is_ended_by_the_server() {
     world.complete(call);
     world.go_to(ms(1_000_000));
     let end = world.coordinator.end_listen(world.now, listen).expect("open, and under no clock");
-    assert_eq!(end.id, "listen".into());
+    assert_eq!(*end.cancellation.id(), "listen".into());
+    let mut notice = Vec::new();
+    assert!(!end.cancellation.encode(Transport::Http, &mut notice) && notice.is_empty(), "on HTTP the stream closes");
+    assert!(end.cancellation.encode(Transport::Stdio, &mut notice), "on stdio the notification follows the result");
+    assert_eq!(notice, br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"listen"}}"#);
     world.act(listen, end.effect);
     assert!(world.coordinator.end_listen(world.now, listen).is_err(), "ended");
     assert_eq!(world.lines(), [line("\"call\"", "result"), line("\"listen\"", "result")]);

@@ -122,7 +122,7 @@ impl Search {
                 let ended = world.coordinator.end_listen(world.now, handle);
                 assert_eq!(ended.is_ok(), listen && open, "COORD-5");
                 if let Ok(end) = ended {
-                    assert_eq!(end.id, "b".into());
+                    assert_eq!(*end.cancellation.id(), "b".into());
                     world.act(handle, end.effect);
                 }
             }

@@ -152,7 +152,7 @@ fn full_of_finals_a_final_waits_with_its_permit_and_leaves_later() {
     for call in &calls {
         queue.finish(permit(*call), format!("final {}", call.index()).into_bytes());
     }
-    assert!(!queue.can_read(), "no input while a final waits for room");
+    assert!(!queue.can_read(false), "no input while a final waits for room");
     assert_eq!(queue.occupancy().1, 5, "what waits for room is counted");
     assert_eq!(queue.progress(calls[4], 1.0, None, ""), Pushed::Closed, "closed although it still waits");
     let mut seen = Vec::new();
@@ -161,7 +161,7 @@ fn full_of_finals_a_final_waits_with_its_permit_and_leaves_later() {
         seen.push(text);
     }
     assert_eq!(seen, ["final 0", "final 1", "final 2", "final 3", "final 4"], "each once, in order");
-    assert!(queue.can_read());
+    assert!(queue.can_read(false));
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn full_of_kept_bytes_a_final_waits_and_lossless_progress_does_not_overtake_it()
     let cx = Context::from_waker(&waker);
     assert_eq!(queue.poll_lossless(&cx, calls[0], b"12345678"), Poll::Ready(()));
     queue.finish(permit(calls[1]), b"a final larger than the budget".to_vec());
-    assert!(!queue.can_read());
+    assert!(!queue.can_read(false));
     assert_eq!(queue.poll_lossless(&cx, calls[2], b"x"), Poll::Pending, "it would keep the final out for ever");
     assert_eq!(next(&queue), Some((Some(0), "12345678".into())));
     assert_eq!(bell.rings(), 0, "the room is the final's");
@@ -208,22 +208,22 @@ fn full_of_lossless_progress_each_producer_waits_and_a_pop_wakes_it() {
 #[test]
 fn full_of_refusals_reading_stops_until_one_has_left() {
     let (queue, _) = queue(Config { refusals: 2, ..Config::default() }, 1);
-    assert!(queue.can_read());
+    assert!(queue.can_read(false));
     assert!(queue.refuse(b"r1".to_vec()));
-    assert!(queue.can_read());
+    assert!(queue.can_read(false));
     assert!(queue.refuse(b"r2".to_vec()));
-    assert!(!queue.can_read());
+    assert!(!queue.can_read(false));
     assert!(!queue.refuse(b"r3".to_vec()));
     let popped = queue.pop(show);
     assert_eq!(popped, Some((Popped { handle: None, last: false }, "r1".into())));
-    assert!(queue.can_read());
+    assert!(queue.can_read(false));
 }
 
 #[test]
 fn capacities_of_zero_are_taken_as_one() {
     let config = Config { capacity: 0, finals: 0, lossless: 0, refusals: 0, ..Config::default() };
     let (queue, calls) = queue(config, 2);
-    assert!(queue.can_read());
+    assert!(queue.can_read(false));
     assert!(queue.refuse(b"refusal".to_vec()));
     assert_eq!(queue.progress(calls[0], 1.0, None, ""), Pushed::Queued);
     let (_, waker) = Bell::new();

@@ -66,13 +66,13 @@ fn statement_10_the_bounded_buffer_stays_within_capacity_and_keeps_the_final_res
         check(waiting_finals);
         assert_eq!(queue.progress(*call, 99.0, None, ""), Pushed::Closed, "nothing after the final");
     }
-    assert!(!queue.can_read(), "more finals than places: no further request is read");
+    assert!(!queue.can_read(false), "more finals than places: no further request is read");
     while seen.take(&queue) {
         check(waiting_finals);
     }
     assert_eq!(seen.finals.len(), TOKENS as usize, "OUT-2: every final arrived");
     assert!(seen.finals.values().all(|count| *count == 1), "OUT-2: exactly once");
-    assert!(queue.is_empty() && queue.can_read());
+    assert!(queue.is_empty() && queue.can_read(false));
 }
 
 #[test]

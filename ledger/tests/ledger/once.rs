@@ -11,12 +11,12 @@ use steady_ledger::{Executed, Request, State};
 use super::*;
 
 #[test]
-fn one_key_at_a_barrier_from_two_handles_runs_once() {
+fn statement_07_one_key_at_a_barrier_from_two_connections_runs_once() {
     let shop = Shop::open();
     let other = open(&shop.path());
     let barrier = Barrier::new(4);
     const ROUNDS: i64 = 100;
-    let fresh: Vec<_> = thread::scope(|threads| {
+    let all: Vec<_> = thread::scope(|threads| {
         let workers: Vec<_> = [&shop.ledger, &other, &shop.ledger, &other]
             .into_iter()
             .map(|ledger| {
@@ -25,16 +25,18 @@ fn one_key_at_a_barrier_from_two_handles_runs_once() {
                     (0..ROUNDS)
                         .map(|round| {
                             barrier.wait();
-                            call(ledger, &format!("order-{round}")).unwrap()
+                            call(ledger, &format!("order-{round}"))
                         })
                         .collect::<Vec<_>>()
                 })
             })
             .collect();
-        workers.into_iter().map(|worker| worker.join().unwrap()).collect()
+        let answers = workers.into_iter().map(|worker| worker.join().unwrap());
+        // Only now: a worker that stopped at an error would leave the others at the barrier.
+        answers.map(|answers| answers.into_iter().collect::<Result<Vec<_>, _>>().unwrap()).collect()
     });
     for round in 0..usize::try_from(ROUNDS).unwrap() {
-        let answers: Vec<_> = fresh.iter().map(|answers| &answers[round]).collect();
+        let answers: Vec<_> = all.iter().map(|answers| &answers[round]).collect();
         assert_eq!(answers.iter().filter(|answer| !answer.is_replay()).count(), 1, "round {round}");
         let values: Vec<_> = answers.into_iter().map(|answer| answer.clone().into_inner()).collect();
         assert!(values.iter().all(|value| *value == values[0]), "round {round}: {values:?}");
@@ -47,9 +49,10 @@ fn one_key_at_a_barrier_from_two_handles_runs_once() {
 }
 
 const CHILD_DATABASE: &str = "LEDGER_TEST_DATABASE";
+const ENDLESS_CHILD_DATABASE: &str = "LEDGER_TEST_ENDLESS_DATABASE";
 const KEYS: i64 = 40;
 
-/// Not a test by itself: the other processes of the test below run it.
+/// Not a test by itself: the other processes of the tests below run it.
 #[test]
 fn child_process() {
     let Some(path) = std::env::var_os(CHILD_DATABASE) else { return };
@@ -72,10 +75,10 @@ struct Peer {
 }
 
 impl Peer {
-    fn spawn(path: &Path) -> Self {
+    fn spawn(test: &str, variable: &str, path: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["once::child_process", "--exact", "--nocapture"])
-            .env(CHILD_DATABASE, path)
+            .args([test, "--exact", "--nocapture"])
+            .env(variable, path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -100,10 +103,10 @@ impl Peer {
 }
 
 #[test]
-fn one_key_from_two_processes_runs_once() {
+fn statement_07_one_key_from_two_processes_runs_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
-    let mut peers = [Peer::spawn(&path), Peer::spawn(&path)];
+    let mut peers = [(); 2].map(|()| Peer::spawn("once::child_process", CHILD_DATABASE, &path));
     for number in 0..KEYS {
         peers.iter_mut().for_each(|peer| drop(peer.line("ready")));
         peers.iter_mut().for_each(Peer::go);
@@ -122,8 +125,42 @@ fn one_key_from_two_processes_runs_once() {
     assert_eq!(reservations(&open(&path)), KEYS);
 }
 
+/// Not a test by itself: a process that works until it is killed. It reports what was acknowledged to it.
 #[test]
-fn a_key_survives_reopening_and_replays() {
+fn endless_child_process() {
+    let Some(path) = std::env::var_os(ENDLESS_CHILD_DATABASE) else { return };
+    let ledger = open(Path::new(&path));
+    for number in 0.. {
+        let answer = call(&ledger, &format!("order-{number}")).unwrap().into_inner();
+        writeln!(std::io::stdout(), "\nanswer {number} {}", answer.id).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_has_kept_what_it_acknowledged_and_nothing_without_its_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shop.db");
+    for kill_after in [1, 2, 7, 20, 41] {
+        let mut peer = Peer::spawn("once::endless_child_process", ENDLESS_CHILD_DATABASE, &path);
+        let acknowledged: Vec<_> = (0..kill_after).map(|_| peer.line("answer")).collect();
+        peer.child.kill().unwrap();
+        peer.child.wait().unwrap();
+
+        let ledger = open(&path);
+        for line in acknowledged {
+            let words: Vec<_> = line.split(' ').collect();
+            let replay = call(&ledger, &format!("order-{}", words[1])).unwrap();
+            assert!(replay.is_replay(), "{line}");
+            assert_eq!(replay.into_inner().id.to_string(), words[2]);
+        }
+        let unkeyed = "SELECT (SELECT count(*) FROM reservation) - (SELECT count(*) FROM ledger_key)";
+        let stranger = rusqlite::Connection::open(&path).unwrap();
+        assert_eq!(stranger.query_row(unkeyed, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+    }
+}
+
+#[test]
+fn statement_08_a_key_survives_reopening_and_replays() {
     let shop = Shop::open();
     let first = call(&shop.ledger, "order-7").unwrap();
     assert!(!first.is_replay());
@@ -167,7 +204,7 @@ fn reconciling_reads_and_creates_nothing() {
 
 /// The id of a request is no input at all: two requests without a key are two executions.
 #[test]
-fn a_call_without_a_key_runs_every_time() {
+fn statement_06_a_call_without_a_key_runs_every_time() {
     let shop = Shop::open();
     let ids = [1, 2, 3].map(|_| shop.ledger.execute_keyless(&scope(), reserve).unwrap().into_inner().id);
     assert_eq!(ids, [1, 2, 3]);

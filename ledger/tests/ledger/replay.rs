@@ -65,7 +65,7 @@ impl Store for SharedResults {
 }
 
 #[test]
-fn a_replay_is_a_copy_and_the_check_catches_a_store_that_shares() {
+fn statement_09_a_replay_is_a_copy_and_the_check_catches_a_store_that_shares() {
     assert!(replays_are_copies(&Shop::open()));
     assert!(!replays_are_copies(&SharedResults::default()), "the check must fail on a store that shares");
 }

@@ -6,15 +6,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use steady_core::backoff::Jitter;
-use steady_core::client::{CallOptions, CancelSignal, Client, Config, Finished, Input, Output, Transport};
-use steady_core::id::{CallId, ClientId, RequestId, WireId};
+use steady_core::client::{CallOptions, CancelSignal, Client, Config, Finished, Output, Transport};
+use steady_core::id::{CallId, ClientId, WireId};
 use steady_core::kernel::{Connection, Exchange, ServerConfig, Service};
 use steady_core::progress::Progress;
-use steady_core::rpc::{self, Body, Message, encode, method};
 use steady_core::time::Instant;
 
 use super::executor::{Executor, TaskId};
 use super::link::VirtualLink;
+use crate::wire::{self, Answer, ToolRequest};
 
 /// How far apart client and server are.
 #[derive(Clone, Copy, Debug)]
@@ -30,16 +30,6 @@ pub struct NetworkOptions {
     pub held_by_proxy: Duration,
 }
 
-/// An answer, as text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "JSON-RPC has exactly these two")]
-pub enum Answer {
-    /// A result.
-    Result(String),
-    /// An error object.
-    Error(String),
-}
-
 /// Something that crossed the network, or was sent off to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -50,13 +40,6 @@ pub struct Wire {
     pub from_client: bool,
     /// The message, or what happened instead of one, in parentheses.
     pub text: String,
-}
-
-#[derive(Clone, Debug)]
-struct Payload {
-    method: String,
-    /// The members of the parameters beside `_meta`.
-    params: String,
 }
 
 enum Flight {
@@ -73,7 +56,7 @@ pub struct Network<S: Service> {
     executor: Executor,
     service: Arc<S>,
     options: NetworkOptions,
-    client: Client<Payload, Answer>,
+    client: Client<ToolRequest, Answer>,
     link: VirtualLink,
     exchanges: BTreeMap<WireId, TaskId>,
     written: Written,
@@ -127,19 +110,13 @@ impl<S: Service> Network<S> {
 
     /// The client machine, to look at its counters.
     #[must_use]
-    pub const fn client(&self) -> &Client<impl Clone + use<S>, Answer> {
+    pub const fn client(&self) -> &Client<ToolRequest, Answer> {
         &self.client
     }
 
     /// Calls a tool. `arguments` is a JSON object. `None`: the client is at its cap.
     pub fn call(&mut self, tool: &str, arguments: &str, options: CallOptions) -> Option<CallId> {
-        let mut params = b"\"name\":".to_vec();
-        encode::string(&mut params, tool);
-        params.extend_from_slice(b",\"arguments\":");
-        params.extend_from_slice(arguments.as_bytes());
-        let params = String::from_utf8(params).ok()?;
-        let payload = Payload { method: method::TOOLS_CALL.to_owned(), params };
-        let call = self.client.call(self.now(), payload, options).ok()?;
+        let call = self.client.call(self.now(), ToolRequest::new(tool, arguments), options).ok()?;
         self.drain_client();
         Some(call)
     }
@@ -160,12 +137,8 @@ impl<S: Service> Network<S> {
         loop {
             self.executor.run_ready();
             self.collect();
-            self.drain_client();
+            let wake_at = self.drain_client();
             let flight = self.flights.first_key_value().map(|((at, _), _)| *at);
-            let wake_at = match self.client.poll_output() {
-                Output::Idle { wake_at } => wake_at,
-                _ => continue,
-            };
             let next = [flight, self.executor.next_alarm(), wake_at].into_iter().flatten().min();
             let Some(next) = next.filter(|next| *next <= until) else {
                 self.executor.advance_to(until);
@@ -184,19 +157,18 @@ impl<S: Service> Network<S> {
         self.flights.insert((self.now() + delay, self.next_flight), flight);
     }
 
-    fn drain_client(&mut self) {
+    /// Does what the client wants; when it wants to be woken.
+    fn drain_client(&mut self) -> Option<Instant> {
         let NetworkOptions { to_server, held_by_proxy, .. } = self.options;
         loop {
             match self.client.poll_output() {
-                Output::Idle { .. } => return,
+                Output::Idle { wake_at } => return wake_at,
                 Output::Send { wire, payload, .. } => {
-                    let line = request_line(wire, &payload);
+                    let line = payload.line(wire);
                     self.send(to_server, true, line.clone(), Flight::ToServer(wire, line));
                 }
                 Output::Signal { wire, signal: CancelSignal::Notify } => {
-                    let mut line = Vec::new();
-                    encode::cancelled(&mut line, &request_id(wire), Some("no longer needed"));
-                    let line = String::from_utf8_lossy(&line).into_owned();
+                    let line = wire::cancellation(wire);
                     self.send(to_server + held_by_proxy, true, line.clone(), Flight::ToServer(wire, line));
                 }
                 Output::Signal { wire, signal: CancelSignal::CloseStream } => {
@@ -207,6 +179,13 @@ impl<S: Service> Network<S> {
                 Output::Finished { call, finished } => {
                     self.finished.insert(call, (self.now(), finished));
                 }
+                // This client neither subscribes nor follows tasks.
+                Output::Listen { .. }
+                | Output::Gap { .. }
+                | Output::Notice { .. }
+                | Output::Unsubscribed { .. }
+                | Output::Ask { .. }
+                | Output::Followed { .. } => {}
             }
         }
     }
@@ -231,7 +210,11 @@ impl<S: Service> Network<S> {
                         self.executor.kill(task);
                     }
                 }
-                Flight::ToClient(line) => self.receive(&line),
+                Flight::ToClient(line) => {
+                    if let Some(input) = wire::read(&line) {
+                        self.client.handle_input(self.executor.now(), input);
+                    }
+                }
             }
         }
     }
@@ -257,48 +240,4 @@ impl<S: Service> Network<S> {
         let task = self.executor.spawn(body);
         self.exchanges.insert(wire, task);
     }
-
-    fn receive(&mut self, line: &str) {
-        let now = self.now();
-        let input = match rpc::parse(line) {
-            Ok(Message::Response { id: Some(RequestId::Integer(id)), body }) => {
-                let answer = match body {
-                    Body::Result(result) => Answer::Result(result.get().to_owned()),
-                    Body::Error(error) => Answer::Error(error.get().to_owned()),
-                };
-                wire_id(id).map(|wire| Input::Response { wire, answer })
-            }
-            Ok(Message::Notification { method, params: Some(params) }) if method == method::PROGRESS => {
-                rpc::read_progress(params.get()).and_then(|(token, value)| match token.0 {
-                    RequestId::Integer(id) => wire_id(id).map(|wire| Input::Progress { wire, value }),
-                    RequestId::String(_) => None,
-                })
-            }
-            Ok(Message::Request { .. } | Message::Notification { .. } | Message::Response { .. }) | Err(_) => None,
-        };
-        if let Some(input) = input {
-            self.client.handle_input(now, input);
-        }
-    }
-}
-
-fn request_id(wire: WireId) -> RequestId {
-    RequestId::Integer(i64::try_from(wire.number()).unwrap_or(i64::MAX))
-}
-
-fn wire_id(id: i64) -> Option<WireId> {
-    u64::try_from(id).ok().map(WireId::new)
-}
-
-fn request_line(wire: WireId, payload: &Payload) -> String {
-    let params = format!(
-        "{{{},\"_meta\":{{\"io.modelcontextprotocol/protocolVersion\":\"{}\",\
-         \"io.modelcontextprotocol/clientCapabilities\":{{}},\"progressToken\":{}}}}}",
-        payload.params,
-        rpc::PROTOCOL_VERSION,
-        wire.number(),
-    );
-    let mut line = Vec::new();
-    encode::request(&mut line, &request_id(wire), &payload.method, &params);
-    String::from_utf8_lossy(&line).into_owned()
 }

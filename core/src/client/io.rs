@@ -1,0 +1,157 @@
+//! What goes into a client machine, and what it says to do.
+
+use alloc::boxed::Box;
+
+use super::{CancelSignal, Finished};
+use crate::follow;
+use crate::id::{Attempt, CallId, FollowId, SubscriptionId, WireId};
+use crate::progress::Progress;
+use crate::subscription::{self, Filter, Refetch};
+use crate::time::Instant;
+
+/// What the world did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a shell feeds these; the machine matches each")]
+pub enum Input<R> {
+    /// An answer under this id.
+    Response {
+        /// The id it answers.
+        wire: WireId,
+        /// The answer.
+        answer: R,
+    },
+    /// Progress under this token, which is the attempt's id.
+    Progress {
+        /// The token.
+        wire: WireId,
+        /// The value.
+        value: Progress,
+    },
+    /// The server sent `notifications/cancelled` for this id.
+    Cancelled {
+        /// The id.
+        wire: WireId,
+    },
+    /// The link proved that no byte of this attempt left.
+    NotSent {
+        /// The attempt.
+        wire: WireId,
+    },
+    /// The stream of this attempt ended without an answer (HTTP).
+    StreamLost {
+        /// The attempt.
+        wire: WireId,
+    },
+    /// The server acknowledged the listen request with this id (rule L1).
+    Acknowledged {
+        /// The id.
+        wire: WireId,
+    },
+    /// A notification stamped with the id of a listen request (rule L2).
+    Notice {
+        /// The id.
+        wire: WireId,
+        /// The notification.
+        notice: R,
+    },
+    /// The server answered a listen request: with its final result, or with an error that asking again would not cure.
+    ListenEnded {
+        /// The id.
+        wire: WireId,
+        /// Whether it was an error.
+        refused: bool,
+    },
+    /// The link is gone, and every attempt on it.
+    LinkLost,
+    /// The link is there again.
+    LinkUp,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+#[expect(clippy::exhaustive_enums, reason = "the last answer is Idle; callers loop until then")]
+pub enum Output<P, R> {
+    /// Send the request under this id, which is also its progress token.
+    Send {
+        /// The call.
+        call: CallId,
+        /// The id of this attempt.
+        wire: WireId,
+        /// Which attempt it is.
+        attempt: Attempt,
+        /// What to send: the same bytes for every attempt.
+        payload: P,
+    },
+    /// Tell the server in the transport's way that this attempt is given up.
+    Signal {
+        /// The attempt.
+        wire: WireId,
+        /// The way.
+        signal: CancelSignal,
+    },
+    /// Hand this progress to the application. Values increase within an attempt; a new one starts afresh.
+    Progress {
+        /// The call.
+        call: CallId,
+        /// The value.
+        value: Progress,
+    },
+    /// The call is over.
+    Finished {
+        /// The call.
+        call: CallId,
+        /// How, and what may be done next.
+        finished: Finished<R>,
+    },
+    /// Send a listen request under this id: no `Last-Event-ID`, the same filter as ever (rule L5).
+    Listen {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The id of this request.
+        wire: WireId,
+        /// The filter.
+        filter: Box<Filter>,
+    },
+    /// Something may have been missed: refetch these, then say so with [`Client::refetched`](super::Client::refetched). Nothing of the subscription
+    /// is delivered before.
+    Gap {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// What to read, each from its authoritative method.
+        refetch: Box<[Refetch]>,
+    },
+    /// Hand this notification to the application.
+    Notice {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// The notification.
+        notice: R,
+    },
+    /// The subscription is over.
+    Unsubscribed {
+        /// The subscription.
+        subscription: SubscriptionId,
+        /// Why.
+        end: subscription::End,
+    },
+    /// Call `tasks/get` for this task, and say what came with [`Client::followed`](super::Client::followed).
+    Ask {
+        /// Who asks.
+        follow: FollowId,
+        /// The task.
+        task: Box<str>,
+    },
+    /// Following is over.
+    Followed {
+        /// Who followed.
+        follow: FollowId,
+        /// Why.
+        end: follow::End,
+    },
+    /// Nothing more at this time; call `handle_timeout` at `wake_at`, or come back after the next event.
+    Idle {
+        /// The next deadline, if there is one.
+        wake_at: Option<Instant>,
+    },
+}

@@ -1,0 +1,74 @@
+//! Reports on standard output: for people, in colour on a terminal only, or as JSON.
+
+use std::io::{self, IsTerminal, Write};
+use std::process::ExitCode;
+
+use steady_sim::demo::{Report, Section};
+
+/// Says that a command could not do its work. Exit code 2, as for a wrong command line.
+#[expect(clippy::print_stderr, reason = "errors of a command go to standard error")]
+pub(crate) fn failed(why: &str) -> ExitCode {
+    eprintln!("error: {why}");
+    ExitCode::from(2)
+}
+
+/// Prints a report; exit code 1 if a claim does not hold.
+pub(crate) fn report(report: &Report, json: bool, verbose: bool) -> ExitCode {
+    let mut out = io::stdout().lock();
+    let printed = if json {
+        serde_json::to_string_pretty(&Json { holds: report.holds(), report })
+            .map_err(io::Error::from)
+            .and_then(|text| writeln!(out, "{text}"))
+    } else {
+        let paint = Paint(out.is_terminal());
+        people(&mut out, report, paint, verbose)
+    };
+    match printed {
+        Ok(()) if report.holds() => ExitCode::SUCCESS,
+        Ok(()) => ExitCode::FAILURE,
+        // Whoever closed the pipe has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => failed(&format!("cannot write: {error}")),
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json<'a> {
+    holds: bool,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+#[derive(Clone, Copy)]
+struct Paint(bool);
+
+impl Paint {
+    fn with(self, code: &str, text: &str) -> String {
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// Longest line of an event, in characters; `--verbose` shows all of it.
+const EVENT_WIDTH: usize = 150;
+
+fn people(out: &mut impl Write, report: &Report, paint: Paint, verbose: bool) -> io::Result<()> {
+    for Section { title, events, claims, .. } in &report.sections {
+        writeln!(out, "{}", paint.with("1", title))?;
+        for event in events {
+            let shown: String = if verbose || event.chars().count() <= EVENT_WIDTH {
+                event.clone()
+            } else {
+                event.chars().take(EVENT_WIDTH - 1).chain(['…']).collect()
+            };
+            writeln!(out, "  {}", paint.with("2", &shown))?;
+        }
+        for claim in claims {
+            let mark = if claim.holds { paint.with("32", "holds") } else { paint.with("31", "FAILS") };
+            writeln!(out, "  {mark}  {} ({})", claim.text, claim.found)?;
+        }
+        writeln!(out)?;
+    }
+    let claims = report.sections.iter().flat_map(|section| &section.claims);
+    let (held, all) = (claims.clone().filter(|claim| claim.holds).count(), claims.count());
+    writeln!(out, "{held} of {all} claims hold")
+}

@@ -1,0 +1,17 @@
+//! A server with one tool, in a crate that knows mcp-steady-stdio alone.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use steady_stdio::{Reply, Tools, run_stdio};
+
+const SCHEMA: &str = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
+
+fn main() -> ExitCode {
+    run_stdio(Tools::new("outside", "1.0.0").tool("echo", "Echoes its text.", SCHEMA, |call, _cx| async move {
+        let arguments: BTreeMap<String, String> = call.arguments()?;
+        Ok(match arguments.get("text") {
+            Some(text) => Reply::text(text),
+            None => Reply::error("give me a text"),
+        })
+    }))
+}

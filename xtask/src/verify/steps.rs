@@ -1,0 +1,231 @@
+//! The steps, from cheap to dear, and those of them that are one command.
+//!
+//! Everything builds in the dev profile, so that each crate is compiled once:
+//! the smoke run of the benchmarks asks whether they run, not how fast.
+
+use super::context::Context;
+use super::step::{Step, Tool};
+use super::test_log::TestResults;
+use super::{demo, interop, outside, statements, tidy};
+use crate::error::Error;
+use crate::process::{Command, Finished};
+
+const RUSTFMT: Tool = Tool { name: "rustfmt", probe: &["cargo", "fmt", "--version"] };
+const CLIPPY: Tool = Tool { name: "clippy", probe: &["cargo", "clippy", "--version"] };
+const DENY: Tool = Tool { name: "cargo-deny", probe: &["cargo", "deny", "--version"] };
+const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3", "-c", PYTHON_PROBE] };
+const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
+const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
+
+const PYTHON_PROBE: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
+const NODE_PROBE: &str = "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)";
+
+/// All steps in the order of a run.
+pub(crate) const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        proves: "every file has the one format",
+        required: true,
+        tools: &[RUSTFMT],
+        run: fmt,
+        next: "run `cargo fmt --all`",
+    },
+    Step {
+        name: "tidy",
+        proves: "house rules: file sizes, docs, nothing unfinished, who may depend on whom",
+        required: true,
+        tools: &[],
+        run: tidy::run,
+        next: "each line names the file and the rule; the rules are at the top of xtask/src/verify/tidy.rs",
+    },
+    Step {
+        name: "no-std",
+        proves: "no clock, socket or thread is reachable from the machines of core",
+        required: true,
+        tools: &[],
+        run: no_std,
+        next: "move what needs std into core/src/kernel, behind feature `std`",
+    },
+    Step {
+        name: "clippy",
+        proves: "no lint warning in any target",
+        required: true,
+        tools: &[CLIPPY],
+        run: |cx| cx.line("cargo clippy --workspace --all-targets --keep-going -- -D warnings").map(drop),
+        next: "fix the warning, or `#[expect(.., reason = \"..\")]` it where it is wrong",
+    },
+    Step {
+        name: "docs",
+        proves: "every item's documentation builds, with all its links",
+        required: true,
+        tools: &[],
+        run: docs,
+        next: "fix the link or the markup that rustdoc names",
+    },
+    Step {
+        name: "test",
+        proves: "all tests pass, those in the documentation too",
+        required: true,
+        tools: &[],
+        run: test,
+        next: "run the test by its name: `cargo test --workspace NAME`",
+    },
+    Step {
+        name: "statements",
+        proves: "each of the 12 statements has a test that ran and passed",
+        required: true,
+        tools: &[],
+        run: statements::run,
+        next: "the tests of statement 7 are named statement_07_…: `cargo test --workspace statement_07_`",
+    },
+    Step {
+        name: "demo",
+        proves: "the demo shows every claim, checked by itself",
+        required: true,
+        tools: &[],
+        run: demo::run,
+        next: "run `cargo demo` and read the claim that does not hold",
+    },
+    Step {
+        name: "bench-smoke",
+        proves: "every benchmark still runs, one pass each",
+        required: true,
+        tools: &[],
+        run: bench_smoke,
+        next: "run that benchmark alone: `cargo bench -p PACKAGE --bench NAME -- --test`",
+    },
+    Step {
+        name: "deny",
+        proves: "licences, banned crates and sources are as deny.toml allows",
+        required: false,
+        tools: &[DENY],
+        run: |cx| cx.line("cargo deny check licenses bans sources").map(drop),
+        next: "replace the crate, or allow it in deny.toml with the reason",
+    },
+    Step {
+        name: "outside",
+        proves: "a server needs mcp-steady-stdio alone: no http, ledger or sim comes along",
+        required: true,
+        tools: &[],
+        run: outside::run,
+        next: "the crate is in target/outside, its template in transport-stdio/tests/outside-crate",
+    },
+    Step {
+        name: "interop",
+        proves: "the Python and TypeScript SDKs drive our server at revision 2026-07-28",
+        required: true,
+        tools: &[PYTHON, NODE, NPM],
+        run: interop::run,
+        next: "run the script of sim/tests/interop alone with the command line that is printed above",
+    },
+];
+
+fn fmt(cx: &mut Context) -> Result<(), Error> {
+    cx.line("cargo fmt --all --check")?;
+    // Not part of the workspace, so cargo fmt does not know it.
+    cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE)).map(drop)
+}
+
+/// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core
+/// itself; its dependencies are built without their std features, for the same target.
+fn no_std(cx: &mut Context) -> Result<(), Error> {
+    cx.line("cargo check -p mcp-steady-core --no-default-features")?;
+    cx.line("cargo check -p mcp-steady-sim --no-default-features")?;
+    let planted =
+        "cargo rustc -p mcp-steady-core --no-default-features --lib --profile check -- --cfg steady_planted_clock";
+    let command = Command::line(planted);
+    let done = cx.attempt(&command)?;
+    // E0433: the path `std::time` leads nowhere. Any other failure would say nothing about the clock.
+    if done.checked(&command).is_ok() || !done.all.contains("E0433") {
+        return Err(Error::check("a planted clock read is not refused for its path: the check proves nothing"));
+    }
+    cx.say("a planted clock read does not build, as it must");
+    Ok(())
+}
+
+fn docs(cx: &mut Context) -> Result<(), Error> {
+    let command = Command::line("cargo doc --workspace --no-deps --document-private-items --keep-going");
+    cx.run(&command.env("RUSTDOCFLAGS", "-D warnings")).map(drop)
+}
+
+/// Which tests to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TestRun {
+    All,
+    Statements,
+}
+
+/// Runs tests with the runner that is there, to the last one.
+pub(crate) fn run_tests(cx: &mut Context, which: TestRun) -> Result<(TestResults, Result<(), Error>), Error> {
+    let nextest = Command::line("cargo nextest --version").works();
+    let command = test_command(nextest, which);
+    let done: Finished = cx.attempt(&command)?;
+    let read = if nextest { TestResults::from_nextest } else { TestResults::from_cargo_test };
+    Ok((read(&done.all), done.checked(&command)))
+}
+
+fn test_command(nextest: bool, which: TestRun) -> Command {
+    let command = if nextest {
+        Command::line("cargo nextest run --workspace --no-fail-fast --status-level all")
+            .env("NEXTEST_HIDE_PROGRESS_BAR", "1")
+    } else {
+        Command::line("cargo test --workspace --no-fail-fast")
+    };
+    match which {
+        TestRun::All => command,
+        TestRun::Statements => command.args(["statement_"]),
+    }
+}
+
+fn test(cx: &mut Context) -> Result<(), Error> {
+    let nextest = Command::line("cargo nextest --version").works();
+    let (tests, done) = run_tests(cx, TestRun::All)?;
+    cx.say(&format!("{} tests ran", tests.len()));
+    cx.tests = Some(tests);
+    // Without nextest these have run already.
+    let docs = if nextest { cx.line("cargo test --doc --workspace").map(drop) } else { Ok(()) };
+    done.and(docs)
+}
+
+fn bench_smoke(cx: &mut Context) -> Result<(), Error> {
+    let packages = cx.workspace.packages.iter();
+    let benches: Vec<String> = packages.flat_map(|package| package.benches()).map(String::from).collect();
+    if benches.is_empty() {
+        return Err(Error::check("no package has a [[bench]] target, so nothing is measured"));
+    }
+    cx.say(&format!("benchmarks: {}", benches.join(", ")));
+    let command = Command::line("cargo bench --workspace");
+    cx.run(&command.args(["--bench", "*", "--", "--test"])).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{STEPS, TestRun, test_command};
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn step_names_are_unique_and_one_word() {
+        let names: BTreeSet<&str> = STEPS.iter().map(|step| step.name).collect();
+        assert_eq!(names.len(), STEPS.len());
+        assert!(names.iter().all(|name| name.chars().all(|c| c.is_ascii_lowercase() || c == '-')));
+    }
+
+    #[test]
+    fn only_deny_is_optional() {
+        let optional: Vec<&str> = STEPS.iter().filter(|step| !step.required).map(|step| step.name).collect();
+        assert_eq!(optional, ["deny"]);
+    }
+
+    #[test]
+    fn statements_come_after_the_tests_that_they_read() {
+        let at = |name| STEPS.iter().position(|step| step.name == name).unwrap();
+        assert!(at("test") < at("statements"));
+    }
+
+    #[test]
+    fn statements_alone_run_by_their_name() {
+        assert!(test_command(false, TestRun::Statements).to_string().ends_with("--no-fail-fast statement_"));
+        assert!(test_command(true, TestRun::Statements).to_string().ends_with("--status-level all statement_"));
+        assert!(!test_command(true, TestRun::All).to_string().contains("statement_"));
+    }
+}
