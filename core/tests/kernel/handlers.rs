@@ -7,7 +7,7 @@ use steady_core::coordinator;
 use steady_core::deadline::{Clock, Limits};
 use steady_core::kernel::{Answer, CancelReason, ServerConfig};
 
-use super::support::Drops;
+use super::support::{Drops, Frame};
 use super::{Door, Log, Server, cancel, ms, ok, request};
 
 const GRACE: Duration = Duration::from_millis(1000);
@@ -181,7 +181,7 @@ fn the_end_of_input_cancels_the_handlers_and_the_drain_time_ends_the_connection(
     server.send(request(1, "polite"));
     server.send(request(2, "never"));
     server.at(ms(100));
-    server.world.close();
+    server.world.feed(Frame::Closed);
     server.run();
     assert_eq!(log.take(), ["Disconnected"]);
     assert!(server.ended.is_none(), "a handler has not ended");
@@ -198,7 +198,7 @@ fn the_end_of_input_lets_answers_leave_and_ends_at_once_when_all_is_done() {
     for id in 0..3 {
         server.world.send(request(id, "echo"));
     }
-    server.world.close();
+    server.world.feed(Frame::Closed);
     assert_eq!(server.received(), ["0 ok", "1 ok", "2 ok"]);
     assert!(matches!(server.ended, Some(Ok(()))));
 }
@@ -215,7 +215,7 @@ fn a_broken_link_ends_the_connection_and_its_handlers() {
         })
     });
     server.send(request(1, "wait"));
-    server.world.fail();
+    server.world.feed(Frame::Failed);
     server.run();
     assert!(matches!(server.ended, Some(Err(_))));
     assert_eq!(log.take(), ["Disconnected"]);

@@ -2,6 +2,7 @@
 
 use steady_core::kernel::{Answer, BadFrame, ServerConfig};
 
+use super::support::Frame;
 use super::{Door, Log, Server, cancel, ok, request};
 
 fn server(door: &Door, log: &Log) -> Server {
@@ -102,7 +103,7 @@ fn a_bad_line_costs_itself_only() {
         assert_eq!(server.received(), [format!("{id} ok")], "after {line}");
     }
     for bad in [BadFrame::TooLong, BadFrame::NotUtf8] {
-        server.world.send_bad(bad);
+        server.world.feed(Frame::Bad(bad));
         assert_eq!(server.received(), ["error -32700"]);
     }
     // A byte order mark in front: that line is lost, and no other.

@@ -1,16 +1,17 @@
 //! A virtual link, clock and executor: the ports of the kernel on one thread, with time that moves when it is told to.
-#![allow(dead_code, reason = "each test binary uses its part")]
+
+mod drive;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::future::Future;
 use std::io;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
 use steady_core::kernel::{BadFrame, BoxFuture, Link, Ports, Received, Spawn, Timer};
 use steady_core::time::Instant;
+
+pub(crate) use drive::{Driven, Drops};
 
 /// What the test and the ports share.
 #[derive(Default)]
@@ -28,15 +29,16 @@ pub(crate) struct Shared {
     pub(crate) written: Vec<u8>,
     /// Runs all tasks inside of a write, as other threads would.
     pub(crate) busy_threads: bool,
-    /// Called for each frame that is read, with the number of frames left.
+    /// What is read when nothing else waits.
     pub(crate) endless: Option<String>,
     pub(crate) reads: usize,
     /// How far the clock goes with each frame read.
     pub(crate) step: u64,
 }
 
+/// What the peer does next.
 #[derive(Clone)]
-enum Frame {
+pub(crate) enum Frame {
     Text(String),
     Bad(BadFrame),
     Closed,
@@ -50,6 +52,17 @@ struct Task {
 
 /// A waker that remembers.
 pub(crate) struct Flag(AtomicBool);
+
+impl Flag {
+    /// Rung once, so that its future is polled for a first time.
+    fn rung() -> Arc<Self> {
+        Arc::new(Self(AtomicBool::new(true)))
+    }
+
+    fn take(&self) -> bool {
+        self.0.swap(false, Ordering::SeqCst)
+    }
+}
 
 impl Wake for Flag {
     fn wake(self: Arc<Self>) {
@@ -74,7 +87,7 @@ impl World {
         VirtualLink { world: self.clone(), frame: String::new() }
     }
 
-    fn feed(&self, frame: Frame) {
+    pub(crate) fn feed(&self, frame: Frame) {
         let mut shared = self.lock();
         shared.input.push_back(frame);
         let reader = shared.reader.take();
@@ -84,18 +97,6 @@ impl World {
 
     pub(crate) fn send(&self, text: impl Into<String>) {
         self.feed(Frame::Text(text.into()));
-    }
-
-    pub(crate) fn send_bad(&self, bad: BadFrame) {
-        self.feed(Frame::Bad(bad));
-    }
-
-    pub(crate) fn close(&self) {
-        self.feed(Frame::Closed);
-    }
-
-    pub(crate) fn fail(&self) {
-        self.feed(Frame::Failed);
     }
 
     /// Lets the link take `bytes` more; `None`: all that come.
@@ -125,10 +126,6 @@ impl World {
         due.into_values().for_each(Waker::wake);
     }
 
-    pub(crate) fn next_alarm(&self) -> Option<Instant> {
-        self.lock().sleepers.first_key_value().map(|((at, _), _)| *at)
-    }
-
     /// Tasks and jobs that have not ended.
     pub(crate) fn running(&self) -> usize {
         let shared = self.lock();
@@ -140,7 +137,7 @@ impl World {
         let tasks = std::mem::take(&mut self.lock().tasks);
         let mut progress = false;
         for mut task in tasks {
-            let woken = task.bell.0.swap(false, Ordering::SeqCst);
+            let woken = task.bell.take();
             progress |= woken;
             let waker = Waker::from(Arc::clone(&task.bell));
             if !woken || task.future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
@@ -154,12 +151,6 @@ impl World {
     pub(crate) fn run_jobs(&self) {
         let jobs = std::mem::take(&mut self.lock().jobs);
         jobs.into_iter().for_each(|job| job());
-    }
-
-    /// Drops every spawned task, as a runtime does that shuts down.
-    pub(crate) fn drop_tasks(&self) {
-        let tasks = std::mem::take(&mut self.lock().tasks);
-        drop(tasks);
     }
 }
 
@@ -185,7 +176,7 @@ impl Timer for World {
 
 impl Spawn for World {
     fn spawn(&self, future: BoxFuture<()>) {
-        self.lock().tasks.push(Task { future, bell: Arc::new(Flag(AtomicBool::new(true))) });
+        self.lock().tasks.push(Task { future, bell: Flag::rung() });
     }
 
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>) {
@@ -241,54 +232,5 @@ impl Link for VirtualLink {
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
-    }
-}
-
-/// A future that is polled by hand, when it was woken.
-pub(crate) struct Driven<F> {
-    future: Pin<Box<F>>,
-    bell: Arc<Flag>,
-    pub(crate) polls: usize,
-}
-
-impl<F: Future> Driven<F> {
-    pub(crate) fn new(future: F) -> Self {
-        Self { future: Box::pin(future), bell: Arc::new(Flag(AtomicBool::new(true))), polls: 0 }
-    }
-
-    /// Polls it if it was woken.
-    pub(crate) fn turn(&mut self) -> Option<Poll<F::Output>> {
-        if !self.bell.0.swap(false, Ordering::SeqCst) {
-            return None;
-        }
-        self.polls += 1;
-        let waker = Waker::from(Arc::clone(&self.bell));
-        Some(self.future.as_mut().poll(&mut Context::from_waker(&waker)))
-    }
-
-    pub(crate) fn get(&self) -> &F {
-        &self.future
-    }
-}
-
-/// Counts the drops of what holds it.
-#[derive(Clone, Default)]
-pub(crate) struct Drops(Arc<AtomicUsize>);
-
-impl Drops {
-    pub(crate) fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn guard(&self) -> DropGuard {
-        DropGuard(self.clone())
-    }
-}
-
-pub(crate) struct DropGuard(Drops);
-
-impl Drop for DropGuard {
-    fn drop(&mut self) {
-        self.0.0.fetch_add(1, Ordering::SeqCst);
     }
 }
