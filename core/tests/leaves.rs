@@ -66,7 +66,8 @@ where
             let effect = format!("{effect:?}").replace("Instant", "at");
             let (before, next) = (show(&at.machine), show(&after));
             // What is over stays so at any time.
-            let time = if before.contains(' ') || before == next { at.now.to_string() } else { "any".to_owned() };
+            let over = !before.contains(|c: char| c.is_ascii_digit());
+            let time = if over { "any".to_owned() } else { at.now.to_string() };
             let line = format!("{time:>3} {before}, {name} -> {effect}, {next}");
             // States that differ in what no longer counts read the same.
             if listed.insert(line.clone()) {
