@@ -212,10 +212,13 @@ impl Spawn for Still {
 /// A handler that is pending once, then reports and answers, or waits for its cancellation.
 struct Once {
     waits: bool,
+    /// The handler's context, for a task of the handler's own.
+    context: Mutex<Option<Request>>,
 }
 
 impl Service for Once {
     fn call(&self, _: Call, cx: Request) -> Answer {
+        *self.context.lock().expect("no panic") = Some(cx.clone());
         let (waits, mut polled) = (self.waits, false);
         Answer::later(async move {
             poll_fn(|_| if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }).await;
@@ -231,17 +234,18 @@ impl Service for Once {
 
 const REQUEST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"m","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},"progressToken":1}}}"#;
 
-fn exchange(waits: bool) -> (Exchange<Once>, BoxFuture<()>) {
+fn exchange(waits: bool) -> (Exchange<Once>, BoxFuture<()>, Request) {
     let still = Still::default();
-    let config = ServerConfig::default();
-    let exchange = Exchange::start(Shared::new(Once { waits }), still.ports(), config, REQUEST);
-    (exchange, still.task())
+    let service = Shared::new(Once { waits, context: Mutex::new(None) });
+    let exchange = Exchange::start(Shared::clone(&service), still.ports(), ServerConfig::default(), REQUEST);
+    let context = service.context.lock().expect("no panic").take().expect("it was called");
+    (exchange, still.task(), context)
 }
 
 #[test]
 fn an_exchange_hears_of_its_handlers_answer() {
     model(Some(3), || {
-        let (mut exchange, task) = exchange(false);
+        let (mut exchange, task, _) = exchange(false);
         let handler = spawn(move || block_on(task));
         let mut out = Vec::new();
         let mut messages = 0;
@@ -256,7 +260,7 @@ fn an_exchange_hears_of_its_handlers_answer() {
 #[test]
 fn a_handler_that_waits_for_its_cancellation_hears_of_it() {
     model(Some(3), || {
-        let (exchange, task) = exchange(true);
+        let (exchange, task, _) = exchange(true);
         let handler = spawn(move || block_on(task));
         drop(exchange);
         handler.join().expect("no panic: it is not left waiting");
@@ -264,9 +268,22 @@ fn a_handler_that_waits_for_its_cancellation_hears_of_it() {
 }
 
 #[test]
+fn a_task_of_its_own_that_waits_for_the_cancellation_hears_of_it() {
+    model(None, || {
+        let (exchange, task, context) = exchange(true);
+        let helper = spawn(move || {
+            let _reason = block_on(context.cancelled());
+        });
+        drop(exchange);
+        helper.join().expect("no panic: nobody else wakes it");
+        drop(task);
+    });
+}
+
+#[test]
 fn an_exchange_is_dropped_while_its_handler_reports_and_answers() {
     model(Some(3), || {
-        let (exchange, task) = exchange(false);
+        let (exchange, task, _) = exchange(false);
         let handler = spawn(move || block_on(task));
         drop(exchange);
         handler.join().expect("no panic, whoever came first");
