@@ -150,8 +150,10 @@ impl OutboundQueue {
                 break;
             }
         }
-        let room = state.backlog.is_empty() && state.outbound.lossless_fits(1);
-        let waiting = if room { state.take_producers(|_| true) } else { Vec::new() };
+        if state.producers.is_empty() || !state.backlog.is_empty() || !state.outbound.lossless_fits(1) {
+            return popped;
+        }
+        let waiting = state.take_producers(|_| true);
         drop(state);
         wake(waiting);
         popped

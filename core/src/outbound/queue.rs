@@ -95,6 +95,7 @@ impl Outbound {
     }
 
     /// Queues progress of an open request. A message longer than the byte budget is left out, the value goes.
+    #[inline]
     pub fn progress(&mut self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
         let message = if message.len() > self.config.bytes { "" } else { message };
         match self.place(handle, message.len(), false) {
@@ -222,10 +223,16 @@ impl Outbound {
             let slot = &mut self.ring[(self.head & self.mask) as usize];
             self.head += 1;
             self.text_bytes -= slot.text.len();
-            let stream = &self.streams[slot.index as usize];
+            let stream = &mut self.streams[slot.index as usize];
             if stream.generation != slot.generation {
                 slot.let_go();
                 continue;
+            }
+            if self.head == self.tail && self.kept.is_empty() {
+                // A reader that keeps up finds the same place in the cache each time. No position beyond it is in use.
+                self.head -= 1;
+                self.tail -= 1;
+                stream.last = 0;
             }
             let item = if slot.notice {
                 Item::Text(slot.text.as_bytes())
@@ -325,40 +332,68 @@ impl Outbound {
     }
 
     /// Finds the position for an evictable message of `len` text bytes, and accounts for it.
+    #[inline]
     fn place(&mut self, handle: Handle, len: usize, notice: bool) -> Result<(u64, Pushed), Pushed> {
-        let coalesce = self.config.coalesce;
         let Some(stream) = self.live(handle).filter(|stream| !stream.closed && stream.topic == notice) else {
             return Err(Pushed::Closed);
         };
         let last = stream.last;
-        let (mut evicted, mut replaced) = (0, false);
-        loop {
-            let own = match coalesce {
-                Coalesce::SameToken => last > self.head,
-                Coalesce::Adjacent => last > self.head && last == self.tail,
-            };
-            replaced |= own;
-            let old = if own { self.ring[((last - 1) & self.mask) as usize].text.len() } else { 0 };
-            let room = own || self.tail - self.head < self.config.capacity as u64;
-            if room && self.text_bytes - old + len <= self.config.bytes {
-                if own {
-                    self.text_bytes = self.text_bytes - old + len;
-                    return Ok((last - 1, pushed(evicted, true)));
-                }
-                break;
-            }
-            let superseded = own && self.head == last - 1;
-            evicted += usize::from(self.evict_oldest(superseded));
+        let own = self.replaces(last);
+        if self.has_room(last, own, len) {
+            let position = self.take_place(handle, last, own, len, notice);
+            return Ok((position, if own { Pushed::Coalesced } else { Pushed::Queued }));
+        }
+        Ok(self.place_by_force(handle, last, len, notice))
+    }
+
+    /// Whether what comes replaces the message before position `last`.
+    const fn replaces(&self, last: u64) -> bool {
+        match self.config.coalesce {
+            Coalesce::SameToken => last > self.head,
+            Coalesce::Adjacent => last > self.head && last == self.tail,
+        }
+    }
+
+    fn has_room(&self, last: u64, own: bool, len: usize) -> bool {
+        let old = if own { self.ring[((last - 1) & self.mask) as usize].text.len() } else { 0 };
+        let place = own || self.tail - self.head < self.config.capacity as u64;
+        place && self.text_bytes - old + len <= self.config.bytes
+    }
+
+    fn take_place(&mut self, handle: Handle, last: u64, own: bool, len: usize, notice: bool) -> u64 {
+        self.text_bytes += len;
+        if own {
+            self.text_bytes -= self.ring[((last - 1) & self.mask) as usize].text.len();
+            return last - 1;
         }
         let position = self.tail;
         self.tail += 1;
-        self.text_bytes += len;
         let slot = &mut self.ring[(position & self.mask) as usize];
         slot.index = handle.index;
         slot.generation = handle.generation;
         slot.notice = notice;
         self.streams[handle.index as usize].last = position + 1;
-        Ok((position, pushed(evicted, replaced)))
+        position
+    }
+
+    /// Drops the oldest until there is room.
+    fn place_by_force(&mut self, handle: Handle, last: u64, len: usize, notice: bool) -> (u64, Pushed) {
+        let (mut evicted, mut replaced) = (0, false);
+        let own = loop {
+            let own = self.replaces(last);
+            replaced |= own;
+            if self.has_room(last, own, len) {
+                break own;
+            }
+            let superseded = own && self.head == last - 1;
+            evicted += usize::from(self.evict_oldest(superseded));
+        };
+        let pushed = match (evicted, replaced) {
+            (0, false) => Pushed::Queued,
+            (0, true) => Pushed::Coalesced,
+            (count, _) => Pushed::Evicted(count),
+        };
+        (self.take_place(handle, last, own, len, notice), pushed)
     }
 
     /// Drops the oldest evictable message; whether that is a loss. One that is `superseded` by what comes is none.
@@ -378,13 +413,5 @@ impl Outbound {
             self.lost_progress += 1;
         }
         true
-    }
-}
-
-const fn pushed(evicted: usize, replaced: bool) -> Pushed {
-    match (evicted, replaced) {
-        (0, false) => Pushed::Queued,
-        (0, true) => Pushed::Coalesced,
-        (count, _) => Pushed::Evicted(count),
     }
 }
