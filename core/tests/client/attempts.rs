@@ -131,6 +131,7 @@ fn a_new_attempt_counts_its_progress_from_its_own_start() {
     let mut http = client(config(Transport::Http));
     let (_, first) = start(&mut http, ms(0), options(Contract::Safe));
     http.handle_input(ms(300), progress(first, 50.0));
+    assert_eq!(drain(&mut http).len(), 1);
     http.handle_input(ms(300), Input::StreamLost { wire: first });
     http.handle_timeout(ms(300));
     let mut second = None;
