@@ -51,6 +51,14 @@ async fn flood(_call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
     Ok(Reply::text("never"))
 }
 
+/// Reports twice within the rate limit, then waits longer than it.
+async fn stutter(_call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
+    cx.report(1.0, None, "one");
+    cx.report(2.0, None, "two");
+    cx.sleep_until(cx.now() + Duration::from_millis(200)).await?;
+    Ok(Reply::text("said nothing"))
+}
+
 async fn panics(_call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
     cx.checkpoint().await?;
     panic!("on purpose");
@@ -72,6 +80,7 @@ fn main() -> ExitCode {
         .tool("ignore", "Ignores its cancellation.", ANY, ignore)
         .tool("count", "Counts.", ANY, count)
         .tool("flood", "Reports without end.", ANY, flood)
+        .tool("stutter", "Reports twice, then waits.", ANY, stutter)
         .tool("panics", "Panics.", ANY, panics)
         .blocking_tool("block", "Blocks.", ANY, block);
     let mut server = ServerConfig::default();

@@ -31,6 +31,7 @@ mod stream;
 pub use server::{StdioConfig, StdioError, run_stdio, run_stdio_with, serve, serve_stdio};
 pub use steady_core;
 pub use steady_core::kernel::{
-    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, Service, ToolCall, Tools,
+    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, ToolCall,
+    Tools,
 };
 pub use steady_core::rpc::RpcError;

@@ -12,6 +12,9 @@ const CHUNK: usize = 16 << 10;
 /// Largest buffer that is kept while nothing is in it, in bytes.
 const RETAINED: usize = 1 << 20;
 
+/// How far to read ahead at least, in bytes: more than a pipe holds, so that its end is seen behind what it holds.
+const AHEAD: usize = 1 << 20;
+
 /// A link of lines. An over-long line is skipped as it comes, so the buffer never grows beyond the limit.
 pub(crate) struct LineLink<R, W> {
     reader: R,
@@ -119,7 +122,7 @@ impl<R, W> LineLink<R, W> {
         }
         if self.buffer.len() - self.filled < CHUNK {
             // Doubling, but never much beyond the longest line that can be in the buffer.
-            let most = self.limit.saturating_add(2 * CHUNK);
+            let most = self.limit.max(AHEAD).saturating_add(2 * CHUNK);
             let size = (2 * self.buffer.len()).clamp(CHUNK, most.max(CHUNK)).max(self.filled + CHUNK);
             self.buffer.resize(size, 0);
         }
@@ -129,6 +132,26 @@ impl<R, W> LineLink<R, W> {
 /// Without the carriage return of a peer that writes text mode, and without blanks around.
 fn trim(line: &[u8]) -> &[u8] {
     line.trim_ascii_end()
+}
+
+impl<R: AsyncRead + Unpin, W> LineLink<R, W> {
+    /// Reads once into the buffer.
+    fn fill(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.reserve();
+        let mut free = ReadBuf::new(&mut self.buffer[self.filled..]);
+        match ready!(Pin::new(&mut self.reader).poll_read(cx, &mut free)) {
+            Ok(()) => {
+                let read = free.filled().len();
+                self.ended = read == 0;
+                self.filled += read;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // A socket whose peer was killed says so with a reset; to us that is the end of input.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.ended = true,
+            Err(error) => return Poll::Ready(Err(error)),
+        }
+        Poll::Ready(Ok(()))
+    }
 }
 
 impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send> Link for LineLink<R, W> {
@@ -145,20 +168,22 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send> Link for LineLin
                 let rest = self.rest();
                 return Poll::Ready(self.lend(rest).unwrap_or(Received::Closed));
             }
-            self.reserve();
-            let mut free = ReadBuf::new(&mut self.buffer[self.filled..]);
-            match ready!(Pin::new(&mut self.reader).poll_read(cx, &mut free)) {
-                Ok(()) => {
-                    let read = free.filled().len();
-                    self.ended = read == 0;
-                    self.filled += read;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // A socket whose peer was killed says so with a reset; to us that is the end of input.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => self.ended = true,
-                Err(error) => return Poll::Ready(Received::Failed(error)),
+            if let Err(error) = ready!(self.fill(cx)) {
+                return Poll::Ready(Received::Failed(error));
             }
         }
+    }
+
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while !self.ended {
+            if self.filled - self.start > self.limit.max(AHEAD) {
+                return Poll::Pending;
+            }
+            if ready!(self.fill(cx)).is_err() {
+                return Poll::Ready(());
+            }
+        }
+        Poll::Ready(())
     }
 
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {

@@ -1,8 +1,9 @@
 //! Serving: over the process's own standard streams, or over any pair of streams.
 
+use std::io::Write;
 use std::process::ExitCode;
 
-use steady_core::kernel::{Connection, ConnectionError, ServerConfig, Service};
+use steady_core::kernel::{Connection, ConnectionError, ServerConfig, ServerCounters, Service};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::line::LineLink;
@@ -37,11 +38,16 @@ pub enum StdioError {
     Connection(#[from] ConnectionError),
 }
 
-/// Serves until the end of `reader`. Needs a tokio runtime with time enabled.
+/// Serves until the end of `reader`, and says what was counted. Needs a tokio runtime with time enabled.
 ///
 /// # Errors
 /// [`StdioError::Connection`] if the link breaks, or the client stops reading for the write-stall limit.
-pub async fn serve<R, W>(service: impl Service, reader: R, writer: W, config: StdioConfig) -> Result<(), StdioError>
+pub async fn serve<R, W>(
+    service: impl Service,
+    reader: R,
+    writer: W,
+    config: StdioConfig,
+) -> Result<ServerCounters, StdioError>
 where
     R: AsyncRead + Unpin + Send,
     W: AsyncWrite + Unpin + Send,
@@ -55,7 +61,7 @@ where
 ///
 /// # Errors
 /// [`StdioError`].
-pub async fn serve_stdio(service: impl Service, config: StdioConfig) -> Result<(), StdioError> {
+pub async fn serve_stdio(service: impl Service, config: StdioConfig) -> Result<ServerCounters, StdioError> {
     let reader = stream::standard_input().map_err(StdioError::Streams)?;
     let writer = stream::standard_output().map_err(StdioError::Streams)?;
     serve(service, reader, writer, config).await
@@ -70,23 +76,22 @@ pub fn run_stdio(service: impl Service) -> ExitCode {
 }
 
 /// Like [`run_stdio`], with these settings.
-#[expect(clippy::print_stderr, reason = "standard error is where a stdio server may speak to people (rule S1)")]
 pub fn run_stdio_with(service: impl Service, config: StdioConfig) -> ExitCode {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: no runtime: {error}");
-            return ExitCode::FAILURE;
-        }
+        Err(error) => return failed(&format!("no runtime: {error}")),
     };
     let served = runtime.block_on(serve_stdio(service, config));
     // Does not wait for blocking handlers: the process ends with `main`.
     runtime.shutdown_background();
     match served {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::FAILURE
-        }
+        Ok(_counters) => ExitCode::SUCCESS,
+        Err(error) => failed(&error.to_string()),
     }
+}
+
+/// Standard error is where a stdio server may speak to people (rule S1), if somebody still listens there.
+fn failed(why: &str) -> ExitCode {
+    let _nobody_listens = writeln!(std::io::stderr(), "error: {why}");
+    ExitCode::FAILURE
 }

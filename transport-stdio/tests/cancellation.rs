@@ -7,7 +7,7 @@ use steady_core::client::{CallOptions, CancelSignal, Client, Config, Output, Tra
 use steady_core::id::{ClientId, RequestId};
 use steady_core::rpc::encode;
 use steady_core::time::Instant;
-use support::{Peer, call, cancel, request};
+use support::{Peer, call, call_quietly, cancel, request};
 
 fn mentions(line: &str, id: u32) -> bool {
     line.contains(&format!("\"id\":{id},")) || line.contains(&format!("\"progressToken\":{id},"))
@@ -154,4 +154,22 @@ fn cancelling_one_request_leaves_the_others_alone() {
     let lines = peer.until_answer("2");
     let counted = lines.iter().filter(|line| line.contains("\"progressToken\":2,")).count();
     assert_eq!(counted, 5000);
+}
+
+#[test]
+fn a_handler_that_reports_without_end_and_without_a_token_is_cancelled_too() {
+    let mut peer = Peer::spawn();
+    peer.send(&call_quietly(1, "flood", "{}"));
+    assert_eq!(peer.ping(2).len(), 1, "it does not keep others from their answers, and says nothing itself");
+    peer.send(&cancel("1"));
+    peer.send(&call(1, "echo", r#"{"text":"free again"}"#));
+    assert!(peer.until_answer("1").last().is_some_and(|line| line.contains("free again")));
+}
+
+#[test]
+fn a_request_that_asked_for_no_progress_gets_none() {
+    let mut peer = Peer::spawn();
+    peer.send(&call_quietly(1, "stutter", "{}"));
+    let lines = peer.until_answer("1");
+    assert_eq!(lines.len(), 1, "{lines:?}");
 }

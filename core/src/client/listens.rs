@@ -171,10 +171,11 @@ impl<P: Clone, R> Client<P, R> {
         self.outputs.push_back(Output::Gap { subscription: id, refetch });
     }
 
+    /// Takes the attempt of a subscription away; which one, if its request is out.
     fn drop_wire(&mut self, id: SubscriptionId) -> Option<WireId> {
         let wire = self.listens.entries.get_mut(&id).and_then(|entry| entry.wire.take())?;
         self.listens.wires.remove(&wire);
-        Some(wire)
+        if self.retract(wire) { None } else { Some(wire) }
     }
 
     fn abort(&mut self, id: SubscriptionId) {

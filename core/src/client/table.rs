@@ -266,11 +266,14 @@ impl<P: Clone, R> Client<P, R> {
             (Terminal::Lost, SendPhase::NeverSent) => Outcome::NeverSent,
             (Terminal::Completed | Terminal::Lost, _) => Outcome::Unknown,
         };
-        // An attempt that is out may have reached the server.
-        let phase = if call.wire.is_some() { SendPhase::MaybeSent } else { call.phase };
-        let verdict = call.options.contract.verdict(phase);
-        if let Some(wire) = call.wire {
+        let (wire, before, contract) = (call.wire, call.phase, call.options.contract.clone());
+        // An attempt that is out may have reached the server; one that nobody took yet is not out.
+        let out = wire.filter(|wire| !self.retract(*wire));
+        let verdict = contract.verdict(if out.is_some() { SendPhase::MaybeSent } else { before });
+        if let Some(wire) = wire {
             self.wires.remove(&wire);
+        }
+        if let Some(wire) = out {
             self.outputs.push_back(Output::Signal { wire, signal: self.config.transport.cancel_signal() });
         }
         self.finish(id, outcome, Some(verdict));
@@ -286,12 +289,31 @@ impl<P: Clone, R> Client<P, R> {
         }
     }
 
+    /// Takes back the request of an attempt that was not handed out yet; whether it was there.
+    pub(super) fn retract(&mut self, wire: WireId) -> bool {
+        let here = |output: &Output<P, R>| match output {
+            Output::Send { wire: sent, .. } | Output::Listen { wire: sent, .. } => *sent == wire,
+            Output::Signal { .. }
+            | Output::Progress { .. }
+            | Output::Finished { .. }
+            | Output::Gap { .. }
+            | Output::Notice { .. }
+            | Output::Unsubscribed { .. }
+            | Output::Ask { .. }
+            | Output::Followed { .. }
+            | Output::Idle { .. } => false,
+        };
+        let position = self.outputs.iter().position(here);
+        position.is_some_and(|position| self.outputs.remove(position).is_some())
+    }
+
     /// An attempt ended without an answer: send again after a pause, or end the call.
     fn attempt_failed(&mut self, now: Instant, wire: WireId, phase: SendPhase) {
         let Some(id) = self.wires.remove(&wire) else { return };
+        let retracted = self.retract(wire);
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.wire = None;
-        if phase == SendPhase::MaybeSent {
+        if phase == SendPhase::MaybeSent && !retracted {
             call.phase = SendPhase::MaybeSent;
         }
         let allowed = match call.options.contract.verdict(call.phase) {

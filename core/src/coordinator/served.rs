@@ -110,6 +110,8 @@ impl ServedRequest {
     /// In flight from `now`. `interval` is the shortest time between two progress notifications.
     #[must_use]
     pub fn start(now: Instant, handle: Handle, limits: Limits, wants_progress: bool, interval: Duration) -> Self {
+        // Progress that nobody asked for is activity and no more: there is nothing to hold back.
+        let interval = if wants_progress { interval } else { Duration::ZERO };
         Self { request: Request::start(now, limits), gate: Gate::new(interval), wants_progress, handle }
     }
 

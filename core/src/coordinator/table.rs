@@ -171,8 +171,7 @@ impl<S: Seat> RequestCoordinator<S> {
     fn admit(&mut self, start: &Start) -> Result<(), Refusal> {
         let full = self.ids.len() >= self.config.in_flight || self.stragglers >= self.config.stragglers;
         // First of all: what is answered under this id would settle the request in flight (rule C10).
-        let refusal = if self.ids.contains_key(&start.id) {
-            self.counters.duplicates += 1;
+        let refusal = if self.is_duplicate(&start.id) {
             Refusal::DuplicateId
         } else if self.closed {
             Refusal::Closed
@@ -305,6 +304,13 @@ impl<S: Seat> RequestCoordinator<S> {
     #[must_use]
     pub fn knows(&self, id: &RequestId) -> bool {
         self.ids.contains_key(id)
+    }
+
+    /// Whether a request that comes under this id is a duplicate, which is counted then (rule C10).
+    pub fn is_duplicate(&mut self, id: &RequestId) -> bool {
+        let duplicate = self.knows(id);
+        self.counters.duplicates += u64::from(duplicate);
+        duplicate
     }
 
     /// The handles of all requests in flight.

@@ -42,6 +42,8 @@ pub struct Connection<S, L> {
     alarm: Alarm,
     /// Since when the link takes no byte, if it does not.
     stalled_since: Option<Instant>,
+    /// The client sends nothing more, as far as was read ahead.
+    input_ended: bool,
     closing: Option<Instant>,
 }
 
@@ -65,6 +67,7 @@ impl<S: Service, L: Link> Connection<S, L> {
             staging: Staging::default(),
             alarm: Alarm::default(),
             stalled_since: None,
+            input_ended: false,
             closing: None,
         }
     }
@@ -76,15 +79,19 @@ impl<S: Service, L: Link> Connection<S, L> {
     }
 
     /// Reads until nothing waits, the budget is spent, or what is read could not be answered.
-    fn read(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<Read, io::Error> {
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<Read, io::Error> {
         for _ in 0..self.engine.config.turn_budget.max(1) {
             if self.closing.is_some() {
                 return Ok(Read::Waits);
             }
             if !self.engine.can_read() {
+                self.input_ended |= self.link.poll_ahead(cx).is_ready();
                 return Ok(Read::Blocked);
             }
-            match self.link.poll_recv(cx) {
+            let received = self.link.poll_recv(cx);
+            // Read for each message: handlers run in between.
+            let now = self.engine.ports.timer.now();
+            match received {
                 Poll::Pending => return Ok(Read::Waits),
                 Poll::Ready(Received::Message(text)) => self.engine.receive(now, text),
                 Poll::Ready(Received::Bad(bad)) => self.engine.receive_bad(bad),
@@ -124,12 +131,17 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Poll::Ready(Err(error)) => return Err(error.into()),
                 Poll::Pending => {
                     let since = *self.stalled_since.get_or_insert(now);
-                    let limit = self.engine.config.write_stall;
+                    let limit = self.stall_limit();
                     return if now >= since + limit { Err(ConnectionError::Stalled(limit)) } else { Ok(false) };
                 }
             }
         }
         Ok(true)
+    }
+
+    /// How long the link may take no byte. A client that sends nothing more and reads nothing is gone.
+    fn stall_limit(&self) -> core::time::Duration {
+        if self.input_ended { self.engine.config.drain } else { self.engine.config.write_stall }
     }
 
     /// Whether a closing connection is done: all is sent and every handler has ended, or the drain time is over.
@@ -141,19 +153,18 @@ impl<S: Service, L: Link> Connection<S, L> {
     }
 
     fn poll_alarm(&mut self, cx: &mut Context<'_>, wake_at: Option<Instant>) -> Poll<()> {
-        let stall_at = self.stalled_since.map(|since| since + self.engine.config.write_stall);
+        let stall_at = self.stalled_since.map(|since| since + self.stall_limit());
         self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, self.closing])
     }
 
-    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
+    fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<ServerCounters, ConnectionError>> {
         loop {
-            let now = self.engine.ports.timer.now();
-            let read = self.read(cx, now)?;
+            let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
             let wake_at = self.engine.poll_timers(now);
             let unwritten = self.write(cx, now)?;
             if self.drained(cx, now) {
-                return Poll::Ready(Ok(()));
+                return Poll::Ready(Ok(self.counters()));
             }
             // Nobody wakes a loop that stopped reading for want of room, once the room is there.
             let readable = matches!(read, Read::Blocked) && self.engine.can_read();
@@ -171,7 +182,7 @@ impl<S: Service, L: Link> Connection<S, L> {
 }
 
 impl<S: Service, L: Link + Unpin> Future for Connection<S, L> {
-    type Output = Result<(), ConnectionError>;
+    type Output = Result<ServerCounters, ConnectionError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         self.turn(cx)

@@ -132,21 +132,23 @@ impl Context {
         self.slot.report(self.timer.now(), value, total, message)
     }
 
-    /// Reports progress that is not coalesced and not rate-limited: it waits for room instead.
+    /// Reports progress that is not coalesced and not rate-limited: it waits for room instead. It lets others run, so a
+    /// handler that does nothing else can be cancelled.
     ///
     /// # Errors
     /// [`Cancelled`] if nobody waits for the answer any more.
     pub async fn report_all(&self, progress: f64, total: Option<f64>, message: &str) -> Result<(), Cancelled> {
-        let accepted = Progress::new(progress).is_some_and(|value| self.slot.report_now(self.timer.now(), value));
-        if let Some(token) = self.token.as_deref().filter(|_| accepted) {
-            let total = total.filter(|total| total.is_finite());
+        let Some(value) = Progress::new(progress) else { return self.checkpoint().await };
+        let mut body = Vec::new();
+        if let Some(token) = &self.token {
             let mut prefix = String::new();
             encode::progress_prefix(&mut prefix, token);
-            let mut body = Vec::with_capacity(prefix.len() + message.len() + 64);
+            let total = total.filter(|total| total.is_finite());
             encode::progress(&mut body, &prefix, progress, total, message);
-            poll_fn(|cx| self.slot.poll_lossless(cx, &body)).await;
         }
-        self.is_cancelled().map_or(Ok(()), Err)
+        let queued = poll_fn(|cx| self.slot.poll_report_all(cx, self.timer.now(), value, &body)).await;
+        // What is queued comes to a stop when there is no more room; the rest has to stop by itself.
+        if queued { self.is_cancelled().map_or(Ok(()), Err) } else { self.checkpoint().await }
     }
 
     /// Runs `section` to its end although the request may be cancelled meanwhile: a cancellation that arrives in it is

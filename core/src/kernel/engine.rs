@@ -126,18 +126,21 @@ impl<S: Service> Engine<S> {
     /// Something arrived that is no text of a message.
     pub(super) fn receive_bad(&mut self, bad: BadFrame) {
         self.counters.bad_messages += 1;
-        let what = match bad {
-            BadFrame::TooLong => "the message is longer than this server accepts",
-            BadFrame::NotUtf8 => "the message is not UTF-8",
-        };
-        self.refuse(None, &RpcError::new(code::PARSE_ERROR, what));
+        match bad {
+            BadFrame::TooLong => {
+                let what = "the message is longer than this server accepts";
+                self.refuse(None, &RpcError::new(code::PARSE_ERROR, what));
+            }
+            // As like a line of a log as a message: answering it could make two peers talk for ever (rule S2).
+            BadFrame::NotUtf8 => {}
+        }
     }
 
     fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>) {
         let meta = match request_meta(method, params) {
             Ok(meta) => meta,
             // An error under the id of a request in flight would settle that one (rule C10).
-            Err(_) if self.coordinator.knows(&id) => return self.refuse_duplicate(),
+            Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
             Err(error) => return self.refuse(Some(&id), &error.into()),
         };
         let RequestMeta { progress_token: token, .. } = meta;
@@ -188,6 +191,10 @@ impl<S: Service> Engine<S> {
             }
             Ok(Answer::Blocking(job)) => {
                 self.ports.spawn.spawn_blocking(Box::new(move || {
+                    // It may have waited for a thread longer than anybody waits for it.
+                    if run.slot.reason().is_some() {
+                        return;
+                    }
                     let outcome = Run::guard(job).unwrap_or_else(Err);
                     run.complete(&outcome);
                 }));

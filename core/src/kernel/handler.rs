@@ -62,6 +62,12 @@ impl HandlerTask {
         Self { future: Some(future), run, grace, sleep: None, waiter: None }
     }
 
+    /// A future whose destructor panics must not take the executor with it.
+    fn drop_future(&mut self) {
+        let future = self.future.take();
+        let _panic = Run::guard(|| drop(future));
+    }
+
     /// Whether the grace period of a handler whose request is over has run out.
     fn out_of_grace(&mut self, cx: &mut Context<'_>) -> bool {
         let over_at = match self.run.slot.standing(&mut self.waiter, cx.waker()) {
@@ -89,7 +95,7 @@ impl Future for HandlerTask {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         if this.out_of_grace(cx) {
-            this.future = None;
+            this.drop_future();
         }
         let Some(future) = &mut this.future else { return Poll::Ready(()) };
         let outcome = match Run::guard(|| future.as_mut().poll(cx)) {
@@ -97,7 +103,7 @@ impl Future for HandlerTask {
             Ok(Poll::Ready(outcome)) => outcome,
             Err(panic) => Err(panic),
         };
-        this.future = None;
+        this.drop_future();
         this.run.complete(&outcome);
         Poll::Ready(())
     }
@@ -105,9 +111,7 @@ impl Future for HandlerTask {
 
 impl Drop for HandlerTask {
     fn drop(&mut self) {
-        // A future whose destructor panics must not take the executor with it.
-        let future = self.future.take();
-        let _panic = Run::guard(|| drop(future));
+        self.drop_future();
         if let Some(key) = self.waiter {
             self.run.slot.forget_waiter(key);
         }

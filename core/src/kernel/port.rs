@@ -45,6 +45,11 @@ pub trait Link: Send {
     /// The next frame, lent until the next call.
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Received<'_>>;
 
+    /// Reads ahead while nothing may be handed out, as far as its bounded buffer goes. Ready once the input has ended, so
+    /// that a client that is gone is noticed although its last messages cannot be answered. It loses nothing:
+    /// [`poll_recv`](Self::poll_recv) still gives what was read.
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()>;
+
     /// Writes some of `bytes`; how many, at least one.
     ///
     /// # Errors
@@ -68,6 +73,8 @@ pub trait Timer: Send + Sync {
 }
 
 /// Where handlers run that are not done at their first poll.
+///
+/// Wakers may be called under a lock of the kernel, so an executor must not poll inside of `wake`; none that is in use does.
 pub trait Spawn: Send + Sync {
     /// Runs a future to its end, on its own.
     fn spawn(&self, task: BoxFuture<()>);

@@ -75,16 +75,30 @@ impl OutboundQueue {
 
     /// Queues lossless progress, or registers `cx` and waits for room; see [`Outbound::lossless`].
     pub fn poll_lossless(&self, cx: &Context<'_>, handle: Handle, body: &[u8]) -> Poll<()> {
+        self.poll_lossless_if(cx, handle, body, || true).map(drop)
+    }
+
+    /// Like [`poll_lossless`](Self::poll_lossless), but once there is room `accept` decides whether it is still wanted.
+    pub(super) fn poll_lossless_if(
+        &self,
+        cx: &Context<'_>,
+        handle: Handle,
+        body: &[u8],
+        accept: impl FnOnce() -> bool,
+    ) -> Poll<bool> {
         self.push(|state| {
             // Two tasks of one request may wait at once, each with a waker of its own.
             state.producers.retain(|(waiting, waker)| *waiting != handle || !waker.will_wake(cx.waker()));
             // A final that waits for room goes first: lossless progress could keep it out for ever.
-            let final_first = !state.backlog.is_empty() && state.outbound.is_open(handle);
-            if !final_first && state.outbound.lossless(handle, body) {
-                return Poll::Ready(());
+            let final_first = !state.backlog.is_empty();
+            if !state.outbound.is_open(handle) {
+                return Poll::Ready(false);
             }
-            state.producers.push((handle, cx.waker().clone()));
-            Poll::Pending
+            if final_first || !state.outbound.lossless_fits(body.len()) {
+                state.producers.push((handle, cx.waker().clone()));
+                return Poll::Pending;
+            }
+            Poll::Ready(accept() && state.outbound.lossless(handle, body))
         })
     }
 
@@ -136,7 +150,7 @@ impl OutboundQueue {
                 break;
             }
         }
-        if state.producers.is_empty() || !state.backlog.is_empty() || !state.outbound.has_lossless_room() {
+        if state.producers.is_empty() || !state.backlog.is_empty() || !state.outbound.lossless_fits(1) {
             return popped;
         }
         let waiting = state.take_producers(|_| true);

@@ -131,22 +131,30 @@ impl Slot {
         }
     }
 
-    /// Progress that may not be coalesced: whether it is to be queued.
-    pub(super) fn report_now(&self, now: Instant, value: Progress) -> bool {
+    /// Progress that may not be coalesced, and its text: queued once there is room. The gate is asked only then, so that two
+    /// reports of one request that wait leave in an order that increases, or not at all. Whether it was queued.
+    pub(super) fn poll_report_all(
+        &self,
+        cx: &core::task::Context<'_>,
+        now: Instant,
+        value: Progress,
+        body: &[u8],
+    ) -> core::task::Poll<bool> {
         let mut state = self.state.lock();
-        let effect = state.request.handle(now, Event::ReportNow(value));
-        let forward = effect == Effect::Forward;
+        let handle = state.request.id();
+        let mut effect = Effect::Nothing;
+        let over = state.request.terminal().is_some();
+        let mut accept = || {
+            effect = state.request.handle(now, Event::ReportNow(value));
+            effect == Effect::Forward
+        };
+        let queued = if over || body.is_empty() {
+            core::task::Poll::Ready(accept())
+        } else {
+            self.queue.poll_lossless_if(cx, handle, body, accept)
+        };
         self.settle(state, now, effect);
-        forward
-    }
-
-    /// Queues lossless progress, unless the request is over.
-    pub(super) fn poll_lossless(&self, cx: &core::task::Context<'_>, body: &[u8]) -> core::task::Poll<()> {
-        let state = self.state.lock();
-        if state.request.terminal().is_some() {
-            return core::task::Poll::Ready(());
-        }
-        self.queue.poll_lossless(cx, state.request.id(), body)
+        queued
     }
 
     /// The handler's answer: it is queued if the request is still in flight, and dropped otherwise.

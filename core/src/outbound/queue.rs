@@ -134,7 +134,7 @@ impl Outbound {
     /// Queues lossless progress of an open request: a whole message, never coalesced, never dropped. `false`: no room.
     #[must_use]
     pub fn lossless(&mut self, handle: Handle, body: &[u8]) -> bool {
-        let full = self.lossless >= self.config.lossless || !self.fits(body.len());
+        let full = !self.lossless_fits(body.len());
         let Some(stream) = self.live(handle).filter(|stream| !stream.closed) else { return true };
         if full {
             return false;
@@ -194,10 +194,10 @@ impl Outbound {
         stream.is_some_and(|stream| stream.generation == handle.generation && !stream.closed)
     }
 
-    /// Whether lossless progress has a place.
+    /// Whether lossless progress of this many bytes has a place.
     #[must_use]
-    pub fn has_lossless_room(&self) -> bool {
-        self.lossless < self.config.lossless && self.fits(1)
+    pub fn lossless_fits(&self, bytes: usize) -> bool {
+        self.lossless < self.config.lossless && self.fits(bytes)
     }
 
     /// Forgets a cancelled request: none of its queued messages leaves (`OUT-3`), its handle is free.

@@ -111,10 +111,10 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&
 /// [`BadMessage`] says what to answer, if anything.
 pub fn parse(text: &str) -> Result<Message<'_>, BadMessage> {
     let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| unreadable(text, &error))?;
-    if envelope.jsonrpc.is_none_or(|version| version.get() != "\"2.0\"") {
-        return Err(BadMessage::Envelope);
+    let Envelope { jsonrpc, id, method, params, result, error } = envelope;
+    if jsonrpc.is_none_or(|version| version.get() != "\"2.0\"") {
+        return Err(if result.is_some() || error.is_some() { BadMessage::Answer } else { BadMessage::Envelope });
     }
-    let Envelope { id, method, params, result, error, .. } = envelope;
     match (method.map(|method| method.0), result, error) {
         (Some(method), None, None) => match id {
             None => Ok(Message::Notification { method, params }),
@@ -153,12 +153,14 @@ pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
 
 fn unreadable(text: &str, error: &serde_json::Error) -> BadMessage {
     let start = text.trim_start_matches([' ', '\t', '\r', '\n']);
-    if error.is_data() {
-        return if start.starts_with('[') { BadMessage::Batch } else { BadMessage::Envelope };
-    }
-    // A cut-off answer, or a line of a log, is not answered; something that set out to be a request is.
+    // What looks like an answer, or like a line of a log, is not answered; what set out to be a request is.
     let answer = text.contains("\"result\"") || text.contains("\"error\"");
-    if answer || !start.starts_with(['{', '[']) { BadMessage::Answer } else { BadMessage::NotJson }
+    match (answer, start.as_bytes().first(), error.is_data()) {
+        (false, Some(b'['), true) => BadMessage::Batch,
+        (false, Some(b'{'), true) => BadMessage::Envelope,
+        (false, Some(b'{' | b'['), false) => BadMessage::NotJson,
+        _ => BadMessage::Answer,
+    }
 }
 
 #[cfg(test)]
@@ -205,6 +207,14 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"m","result":1}"#, BadMessage::Answer),
             (r#"{"jsonrpc":"2.0","id":1}"#, BadMessage::Envelope),
             (r#"{"jsonrpc":"2.0","result":1}"#, BadMessage::Answer),
+            (r#"{"error":{"code":-32700,"message":"no jsonrpc"}}"#, BadMessage::Answer),
+            (r#"{"id":1,"result":{}}"#, BadMessage::Answer),
+            (r#"{"jsonrpc":"2.0","id":1,"id":1,"result":{}}"#, BadMessage::Answer),
+            (r#"[{"jsonrpc":"2.0","id":1,"result":{}}]"#, BadMessage::Answer),
+            ("2026-07-28 10:00 INFO start", BadMessage::Answer),
+            ("42", BadMessage::Answer),
+            (r#""log""#, BadMessage::Answer),
+            ("[", BadMessage::NotJson),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text).map(|_| ()), Err(expected), "{text}");

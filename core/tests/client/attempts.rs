@@ -134,8 +134,13 @@ fn a_new_attempt_counts_its_progress_from_its_own_start() {
     assert_eq!(drain(&mut http).len(), 1);
     http.handle_input(ms(300), Input::StreamLost { wire: first });
     http.handle_timeout(ms(300));
-    let outputs = drain(&mut http);
-    let [Output::Send { wire: second, .. }] = outputs[..] else { panic!("sent again: {outputs:?}") };
+    let mut second = None;
+    for output in drain(&mut http) {
+        if let Output::Send { wire, .. } = output {
+            second = Some(wire);
+        }
+    }
+    let second = second.expect("sent again");
     // A fresh token, a fresh sequence (rule P2): 1 is activity although the first attempt had come to 50.
     http.handle_input(ms(700), progress(second, 1.0));
     http.handle_timeout(ms(800));
@@ -211,4 +216,20 @@ fn one_attempt_is_one_attempt() {
         (Outcome::Unknown, Some(Verdict::Retry)),
         "the caller's to decide"
     );
+}
+
+#[test]
+fn a_request_that_nobody_took_yet_is_taken_back_when_its_call_ends() {
+    // The link goes, or the caller gives up, before the shell has drained what is to be sent.
+    let mut lost = client(config(Transport::Stdio));
+    lost.call(ms(0), "payload", options(Contract::Unsafe)).expect("room");
+    lost.handle_input(ms(0), Input::LinkLost);
+    let outputs = drain(&mut lost);
+    assert!(outputs.iter().all(|output| !matches!(output, Output::Send { .. })), "{outputs:?}");
+    let mut given_up = client(config(Transport::Stdio));
+    let call = given_up.call(ms(0), "payload", options(Contract::Unsafe)).expect("room");
+    given_up.cancel(ms(0), call);
+    let outputs = drain(&mut given_up);
+    assert!(matches!(outputs[..], [Output::Finished { .. }]), "nothing sent, nobody to signal: {outputs:?}");
+    assert_eq!(end(&outputs).verdict, Some(Verdict::Retry), "it did not run");
 }

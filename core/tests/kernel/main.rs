@@ -120,7 +120,7 @@ impl Server {
         match self.connection.turn() {
             None => return false,
             Some(Poll::Pending) => {}
-            Some(Poll::Ready(ended)) => self.ended = Some(ended),
+            Some(Poll::Ready(ended)) => self.ended = Some(ended.map(drop)),
         }
         true
     }

@@ -215,6 +215,15 @@ impl Link for VirtualLink {
         })
     }
 
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut shared = self.world.lock();
+        if shared.input.iter().any(|frame| matches!(frame, Frame::Closed)) {
+            return Poll::Ready(());
+        }
+        shared.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.world.lock().busy_threads {
             self.world.run_tasks();

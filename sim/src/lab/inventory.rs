@@ -13,7 +13,8 @@ CREATE TABLE IF NOT EXISTS reservation(
     id INTEGER PRIMARY KEY,
     sku TEXT NOT NULL REFERENCES stock,
     quantity INTEGER NOT NULL CHECK(quantity > 0),
-    tenant TEXT NOT NULL) STRICT;
+    tenant TEXT NOT NULL,
+    remaining INTEGER NOT NULL) STRICT;
 INSERT OR IGNORE INTO stock VALUES ('widget', 1000), ('gadget', 10), ('gizmo', 1);";
 
 /// The name of the mutation, which scopes its keys.
@@ -102,8 +103,7 @@ impl Inventory {
     /// Those of [`Ledger::read`].
     pub fn find(&self, id: &str, tenant: &str) -> Result<Option<Reservation>, LedgerError> {
         let Some(row) = id.strip_prefix("res-").and_then(|number| number.parse::<i64>().ok()) else { return Ok(None) };
-        let sql = "SELECT sku, quantity, tenant, (SELECT available FROM stock WHERE stock.sku = reservation.sku)
-                   FROM reservation WHERE id = ?1 AND tenant = ?2";
+        let sql = "SELECT sku, quantity, tenant, remaining FROM reservation WHERE id = ?1 AND tenant = ?2";
         self.ledger.read(|tx| {
             let found = tx.query(sql, (row, tenant), |row| {
                 Ok(Reservation {
@@ -153,7 +153,8 @@ fn take(tx: &mut EffectTx<'_>, wanted: &Wanted) -> Result<Reserved, EffectError<
     }
     let remaining = available - quantity;
     tx.execute("UPDATE stock SET available = ?1 WHERE sku = ?2", (remaining, sku))?;
-    tx.execute("INSERT INTO reservation(sku, quantity, tenant) VALUES (?1, ?2, ?3)", (sku, quantity, tenant))?;
+    let insert = "INSERT INTO reservation(sku, quantity, tenant, remaining) VALUES (?1, ?2, ?3, ?4)";
+    tx.execute(insert, (sku, quantity, tenant, remaining))?;
     Ok(Reserved::Yes(Reservation {
         reservation_id: format!("res-{}", tx.last_insert_rowid()),
         sku: sku.clone(),

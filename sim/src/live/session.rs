@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant as Clock};
 
@@ -126,7 +126,11 @@ impl Session {
                     self.read.push(line);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => self.client.handle_input(self.now(), Input::LinkLost),
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.client.handle_input(self.now(), Input::LinkLost);
+                    self.drain()?;
+                    return if done(self) { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) };
+                }
             }
             self.client.handle_timeout(self.now());
         }
@@ -139,6 +143,17 @@ impl Session {
             Some(Outcome::Answered(answer)) => Ok(answer.text().to_owned()),
             other => Err(io::Error::other(format!("{tool} was not answered: {other:?}"))),
         }
+    }
+
+    fn exit(&mut self) -> io::Result<ExitStatus> {
+        let started = Clock::now();
+        while started.elapsed() < PATIENCE {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the server does not exit at the end of its input"))
     }
 
     fn outcome(&self, call: CallId) -> Option<&Outcome<Answer>> {
@@ -188,7 +203,7 @@ pub(crate) fn session(dir: &Path) -> io::Result<Section> {
     session.section.claim("no response exists for it", responses, 0);
 
     session.input = None;
-    let status = session.child.wait()?;
+    let status = session.exit()?;
     session.section.event(format!("client closes its end; the server exits: {status}"));
     session.section.claim("at the end of input the server exits by itself", status.code(), Some(0));
     Ok(std::mem::replace(&mut session.section, Section::new("")))

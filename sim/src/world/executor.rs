@@ -37,7 +37,7 @@ impl Shared {
 #[derive(Default)]
 pub struct Executor {
     shared: Shared,
-    tasks: BTreeMap<u64, BoxFuture<()>>,
+    tasks: BTreeMap<u64, (BoxFuture<()>, Waker)>,
 }
 
 struct TaskWaker {
@@ -89,10 +89,9 @@ impl Executor {
         loop {
             self.adopt();
             let Some(task) = self.shared.lock().ready.pop_front() else { return };
-            let Some(mut future) = self.tasks.remove(&task) else { continue };
-            let waker = Waker::from(Arc::new(TaskWaker { shared: self.shared.clone(), task }));
+            let Some((mut future, waker)) = self.tasks.remove(&task) else { continue };
             if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
-                self.tasks.insert(task, future);
+                self.tasks.insert(task, (future, waker));
             }
         }
     }
@@ -117,7 +116,8 @@ impl Executor {
     fn adopt(&mut self) {
         let mut state = self.shared.lock();
         for (task, future) in std::mem::take(&mut state.incoming) {
-            self.tasks.insert(task, future);
+            let waker = Waker::from(Arc::new(TaskWaker { shared: self.shared.clone(), task }));
+            self.tasks.insert(task, (future, waker));
             state.ready.push_back(task);
         }
     }

@@ -77,6 +77,15 @@ impl Link for VirtualLink {
         }
     }
 
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.lock();
+        if state.closed {
+            return Poll::Ready(());
+        }
+        state.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
     fn poll_send(&mut self, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.lock().from_server.extend_from_slice(bytes);
         Poll::Ready(Ok(bytes.len()))

@@ -116,6 +116,11 @@ pub(crate) fn call(id: u32, tool: &str, arguments: &str) -> String {
     request(&id.to_string(), "tools/call", &format!(r#""name":"{tool}","arguments":{arguments},"#))
 }
 
+/// A call that asks for no progress.
+pub(crate) fn call_quietly(id: u32, tool: &str, arguments: &str) -> String {
+    call(id, tool, arguments).replace(&format!(",\"progressToken\":{id}"), "")
+}
+
 pub(crate) fn cancel(id: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id}}}}}"#)
 }
