@@ -15,6 +15,7 @@ mod context;
 mod engine;
 mod exchange;
 mod handler;
+mod mutant;
 mod port;
 mod queue;
 mod service;

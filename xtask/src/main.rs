@@ -1,7 +1,8 @@
 //! `cargo xtask`: the tasks of this repository.
 //!
 //! `verify` regenerates the evidence for every claim of the project, `bench`
-//! runs one benchmark and sets it against its peers. No member of the
+//! runs one benchmark and sets it against its peers, `loom` searches the
+//! interleavings of the kernel's threads. No member of the
 //! workspace is used as a library here: they are built and run as commands,
 //! so a broken member is a failed step and not a tool that does not compile.
 
@@ -9,6 +10,7 @@ mod bench;
 mod cargo;
 mod console;
 mod error;
+mod loom;
 mod process;
 mod table;
 mod verify;
@@ -29,12 +31,14 @@ struct Cli {
 enum Task {
     Verify(verify::Options),
     Bench(bench::Options),
+    Loom(loom::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Verify(options) => verify::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Loom(options) => loom::run(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

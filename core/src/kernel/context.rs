@@ -8,6 +8,7 @@ use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::Poll;
 
+use super::mutant;
 use super::port::Timer;
 use super::slot::{CancelReason, Slot, Standing};
 use super::sync::Arc;
@@ -185,9 +186,10 @@ impl Future for CancelledFuture<'_> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut core::task::Context<'_>) -> Poll<Cancelled> {
         let slot = self.slot;
+        let early = mutant::is("look-then-register").then(|| slot.reason());
         let _registered: Standing = slot.standing(&mut self.key, cx.waker());
         // The end may have come in between.
-        slot.reason().map_or(Poll::Pending, |reason| Poll::Ready(Cancelled { reason }))
+        early.unwrap_or_else(|| slot.reason()).map_or(Poll::Pending, |reason| Poll::Ready(Cancelled { reason }))
     }
 }
 

@@ -7,6 +7,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::task::{Context, Poll, Waker};
 
+use super::mutant;
 use super::sync::Mutex;
 use crate::outbound::{Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
@@ -104,16 +105,23 @@ impl OutboundQueue {
 
     /// Queues a final response. One that finds no room waits for it with its permit.
     pub fn finish(&self, permit: SendPermit, body: Vec<u8>) {
+        let handle = permit.handle();
         self.push(|state| {
             if state.backlog.is_empty() {
                 if let Err(refused) = state.outbound.finish(permit, body) {
                     state.backlog.push_back(refused);
                 }
             } else {
-                state.outbound.close(permit.handle());
+                state.outbound.close(handle);
                 state.backlog.push_back(Refused { permit, body });
             }
+            if mutant::is("close-after-final") {
+                state.outbound.open(handle, "");
+            }
         });
+        if mutant::is("close-after-final") {
+            self.state.lock().outbound.close(handle);
+        }
     }
 
     /// Queues an error that holds no permit. `false`: no place; see [`Outbound::refuse`].
@@ -179,10 +187,11 @@ impl OutboundQueue {
 
     /// Parks the consumer if there is nothing to do for it; otherwise it must go on.
     pub fn park(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         if !state.outbound.is_empty() || !state.signals.held.is_empty() || !state.signals.ended.is_empty() {
             return Poll::Ready(());
         }
+        let mut state = self.state.keep(state, "park-outside-lock");
         state.consumer = Some(cx.waker().clone());
         Poll::Pending
     }
@@ -201,8 +210,9 @@ impl OutboundQueue {
 
     fn push<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
-        let changed = change(&mut state);
         let consumer = state.consumer.take();
+        let mut state = self.state.keep(state, "waker-before-push");
+        let changed = change(&mut state);
         drop(state);
         if let Some(consumer) = consumer {
             consumer.wake();
@@ -226,5 +236,8 @@ impl State {
 }
 
 fn wake(wakers: Vec<Waker>) {
+    if mutant::is("wake-no-producer") {
+        return;
+    }
     wakers.into_iter().for_each(Waker::wake);
 }

@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::task::Waker;
 
+use super::mutant;
 use super::queue::OutboundQueue;
 use super::sync::{Arc, Mutex, MutexGuard};
 use crate::coordinator::{Effect, Ended, Event, Seat, ServedRequest};
@@ -105,10 +106,13 @@ impl Slot {
 
     /// Progress that may be coalesced. Whether it was accepted.
     pub(super) fn report(&self, now: Instant, value: Progress, total: Option<f64>, message: &str) -> bool {
-        let mut state = self.state.lock();
+        let (mut state, effect) = self.decide(now, Event::Report(value));
         let handle = state.request.id();
-        match state.request.handle(now, Event::Report(value)) {
+        match effect {
             Effect::Forward => {
+                if mutant::is("push-outside-lock") {
+                    drop(state);
+                }
                 let _answer_of_the_policy = self.queue.progress(handle, value.value(), total, message);
                 true
             }
@@ -164,19 +168,18 @@ impl Slot {
             Ok(result) => encode::result(&mut body, &self.id, result),
             Err(error) => encode::error(&mut body, Some(&self.id), error),
         }
-        let mut state = self.state.lock();
-        if let Effect::Respond { permit, release } = state.request.handle(now, Event::Complete) {
+        let (mut state, effect) = self.decide(now, Event::Complete);
+        if let Effect::Respond { permit, release } = effect {
             self.respond(&mut state, permit, release, body);
         }
     }
 
     /// Hands an event of the connection to the machine and does what it says.
     pub(super) fn handle_event(&self, now: Instant, event: Event) -> Done {
-        let mut state = self.state.lock();
+        let (mut state, effect) = self.decide(now, event);
         if event == Event::Tick {
             state.signalled = false;
         }
-        let effect = state.request.handle(now, event);
         let done = Done(effect.ended());
         self.settle(state, now, effect);
         done
@@ -188,7 +191,7 @@ impl Slot {
         state.reason.get_or_insert(reason);
         let waiters = core::mem::take(&mut state.waiters);
         drop(state);
-        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        wake(waiters);
     }
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
@@ -234,8 +237,23 @@ impl Slot {
             state.over_at = Some(now);
             let waiters = core::mem::take(&mut state.waiters);
             drop(state);
-            waiters.into_iter().for_each(|(_, waker)| waker.wake());
+            wake(waiters);
         }
+    }
+
+    /// Hands an event to the machine. The lock is the caller's until what follows from the event is done.
+    fn decide(&self, now: Instant, event: Event) -> (MutexGuard<'_, State>, Effect) {
+        let mut state = self.state.lock();
+        if mutant::is("decide-on-a-copy") {
+            let mut request = state.request;
+            let effect = request.handle(now, event);
+            drop(state);
+            state = self.state.lock();
+            state.request = request;
+            return (state, effect);
+        }
+        let effect = state.request.handle(now, event);
+        (state, effect)
     }
 
     fn settle(&self, mut state: MutexGuard<'_, State>, now: Instant, effect: Effect) {
@@ -266,7 +284,7 @@ impl Slot {
             Effect::Silent(_) => state.end(now, None),
         };
         drop(state);
-        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+        wake(waiters);
     }
 
     fn respond(&self, state: &mut State, permit: SendPermit, release: bool, body: Vec<u8>) {
@@ -318,6 +336,13 @@ impl Seat for Arc<Slot> {
     fn wake_at(&self) -> Option<Instant> {
         Slot::wake_at(self)
     }
+}
+
+fn wake(waiters: Vec<(u64, Waker)>) {
+    if mutant::is("wake-no-waiter") {
+        return;
+    }
+    waiters.into_iter().for_each(|(_, waker)| waker.wake());
 }
 
 /// An empty complete result (rules M4 and L4).

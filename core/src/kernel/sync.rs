@@ -6,6 +6,12 @@ pub(crate) use std::sync::Arc;
 #[cfg(steady_loom)]
 pub(crate) use loom::sync::Arc;
 
+/// Holds what a process settles once; no model looks into it.
+#[cfg(steady_loom)]
+pub(super) use std::sync::OnceLock;
+
+use super::mutant;
+
 /// A lock without poison: a handler that panics elsewhere must not take the connection with it.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(imp::Mutex<T>);
@@ -28,5 +34,14 @@ impl<T> Mutex<T> {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),
         }
+    }
+
+    /// Keeps the lock. Under the mutant of this name it is let go in between, and taken again.
+    pub(crate) fn keep<'a>(&'a self, guard: MutexGuard<'a, T>, mutant: &str) -> MutexGuard<'a, T> {
+        if !mutant::is(mutant) {
+            return guard;
+        }
+        drop(guard);
+        self.lock()
     }
 }

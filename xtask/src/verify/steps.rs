@@ -8,6 +8,7 @@ use super::step::{Step, Tool};
 use super::test_log::TestResults;
 use super::{demo, interop, outside, statements, tidy};
 use crate::error::Error;
+use crate::loom;
 use crate::process::{Command, Finished};
 
 const RUSTFMT: Tool = Tool { name: "rustfmt", probe: &["cargo", "fmt", "--version"] };
@@ -69,6 +70,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[],
         run: test,
         next: "run the test by its name: `cargo test --workspace NAME`",
+    },
+    Step {
+        name: "loom",
+        proves: "every interleaving of the kernel's threads is right, and each model kills its mutants",
+        required: true,
+        tools: &[],
+        run: search_interleavings,
+        next: "run the model by its name: `cargo xtask loom NAME`; the models are in core/tests/loom",
     },
     Step {
         name: "statements",
@@ -185,6 +194,13 @@ fn test(cx: &mut Context) -> Result<(), Error> {
     // Without nextest these have run already.
     let docs = if nextest { cx.line("cargo test --doc --workspace").map(drop) } else { Ok(()) };
     done.and(docs)
+}
+
+fn search_interleavings(cx: &mut Context) -> Result<(), Error> {
+    let target = cx.workspace.target.clone();
+    let table = loom::verify(&target, &mut |command| cx.attempt(command))?;
+    table.lines().for_each(|line| cx.say(line));
+    Ok(())
 }
 
 fn bench_smoke(cx: &mut Context) -> Result<(), Error> {
