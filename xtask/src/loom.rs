@@ -11,7 +11,6 @@ use crate::table::Table;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
-use std::time::Instant;
 
 /// Where the faults are, from the root of the workspace.
 const KERNEL: &str = "core/src/kernel";
@@ -134,8 +133,10 @@ fn death(done: &Finished, model: &str) -> Result<Option<String>, Error> {
 /// The first line of the first panic: the line after the one that names the place.
 fn panic_message(output: &str) -> Option<&str> {
     let mut lines = output.lines().skip_while(|line| !line.contains(" panicked at "));
-    let message = lines.nth(1)?;
-    Some(message.split(';').next().unwrap_or(message).trim())
+    let message = lines.nth(1)?.split(';').next()?.trim();
+    // What the standard library says before our own words.
+    let ours = message.split_once("` failed: ").filter(|(assertion, _)| assertion.starts_with("assertion `"));
+    Some(ours.map_or(message, |(_, ours)| ours))
 }
 
 impl Model {
@@ -273,6 +274,8 @@ queue: a  2            43            1.23 s  x       deadlock
         assert!(death(&run("echo 'running 0 tests'"), "a").is_err());
         assert!(death(&run("exit 101"), "a").is_err(), "it does not compile");
         assert_eq!(panic_message("all is well"), None);
+        let compared = "thread a panicked at b:1:2:\nassertion `left == right` failed: REQ-1: why\n  left: 1\n";
+        assert_eq!(panic_message(compared), Some("REQ-1: why"));
     }
 
     #[test]
