@@ -3,6 +3,9 @@
 //! Each line is one transition: `state, event -> effect, next state`. Times count from the start of the request: the idle
 //! limit is 2, the maximum 4, the rate limit 2. `STEADY_GOLDEN=write cargo test --test leaves` writes the tables anew.
 
+#[path = "support/invariants/mod.rs"]
+mod invariants;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
 use std::fmt::Write as _;
@@ -13,8 +16,14 @@ use steady_core::coordinator::{self, ServedRequest};
 use steady_core::deadline::{self, Clock, Deadline, Limits};
 use steady_core::outbound::Handle;
 use steady_core::progress::{self, Gate, Progress};
-use steady_core::request::{self, Request, State, Terminal};
+use steady_core::request::{self, Request, State};
 use steady_core::time::Instant;
+
+use invariants::{
+    deadline_1_the_maximum_is_written_once, deadline_2_nothing_saves_after_the_maximum,
+    prog_2_what_is_held_is_passed_on, prog_3_nothing_passes_after_the_end, req_1_one_terminal_state,
+    req_2_one_right_to_answer, req_3_only_accepted_progress_moves_the_clock, srv_1_a_deadline_answers_one_error,
+};
 
 const IDLE: u64 = 2;
 const MAXIMUM: u64 = 4;
@@ -116,10 +125,9 @@ fn the_deadline() {
         show,
         |before, now, event, effect, after| {
             let context = format!("{before:?} {now} {event:?} {effect:?}");
-            assert_eq!(before.max_at(), after.max_at(), "DEADLINE-1 {context}");
-            if now >= MAXIMUM {
-                assert_eq!(before, after, "DEADLINE-2 {context}");
-            }
+            deadline_1_the_maximum_is_written_once(before.max_at(), after.max_at(), &context);
+            let times = (Instant::from_nanos(now), before.max_at());
+            deadline_2_nothing_saves_after_the_maximum(times, (before, after), &context);
             if event == deadline::Event::Tick {
                 let due = before.wake_at().is_some_and(|at| at.as_nanos() <= now);
                 assert_eq!(matches!(effect, deadline::Effect::Elapsed(_)), due, "{context}");
@@ -147,18 +155,18 @@ fn the_request() {
     let start = Request::start(Instant::ZERO, limits());
     let table = explore(start, 6, &REQUEST_EVENTS, handle, show, |before, now, event, effect, after| {
         let context = format!("{before:?} {now} {event:?} {effect:?} {after:?}");
+        req_1_one_terminal_state(before.terminal(), after.terminal(), &context);
         match before.terminal() {
-            Some(terminal) => {
-                assert_eq!((effect, before), (&request::Effect::TooLate(terminal), after), "REQ-1 {context}");
-            }
+            Some(terminal) => assert_eq!((effect, before), (&request::Effect::TooLate(terminal), after), "{context}"),
             None => {
                 let settled = after.terminal().map(request::Effect::Settled);
-                assert!(settled.is_none() || settled.as_ref() == Some(effect), "REQ-1 {context}");
+                assert!(settled.is_none() || settled.as_ref() == Some(effect), "{context}");
                 assert_eq!(settled.is_some(), after.wake_at().is_none(), "{context}");
             }
         }
-        if event != request::Event::Progress && after.terminal().is_none() {
-            assert_eq!(before.wake_at(), after.wake_at(), "REQ-3 {context}");
+        if after.terminal().is_none() {
+            let clocks = (before.wake_at(), after.wake_at());
+            req_3_only_accepted_progress_moves_the_clock(event == request::Event::Progress, clocks, &context);
         }
     });
     golden("request", table);
@@ -178,15 +186,11 @@ fn the_gate() {
     let table = explore(Gate::new(ns(INTERVAL)), 4, &events, handle, show_gate, |before, now, event, effect, after| {
         let context = format!("{before:?} {now} {event:?} {effect:?} {after:?}");
         let closed = |gate: &Gate| format!("{gate:?}").contains("closed: true");
-        if closed(before) {
-            assert_eq!(before, after, "PROG-3 {context}");
-            assert!(matches!(effect, progress::Effect::Refused | progress::Effect::Nothing), "PROG-3 {context}");
-        }
-        // What is held is passed on, superseded by a greater value, or dropped by a cancellation (PROG-2).
-        if before.wake_at().is_some() && after.wake_at().is_none() {
-            let passed = matches!(effect, progress::Effect::Release | progress::Effect::Forward);
-            assert!(passed || event == progress::Event::Discard, "PROG-2 {context}");
-        }
+        let refused = matches!(effect, progress::Effect::Refused | progress::Effect::Nothing);
+        prog_3_nothing_passes_after_the_end(closed(before), !refused || before != after, &context);
+        let held = (before.wake_at().is_some(), after.wake_at().is_some());
+        let passed = matches!(effect, progress::Effect::Release | progress::Effect::Forward);
+        prog_2_what_is_held_is_passed_on(held, passed, event == progress::Event::Discard, &context);
         if *effect == progress::Effect::Refused {
             assert_eq!(before, after, "{context}");
         }
@@ -277,19 +281,19 @@ fn check_served(
 ) {
     let context = format!("{before:?} {now} {event:?} {effect:?} {after:?}");
     let permits = matches!(effect, coordinator::Effect::Respond { .. } | coordinator::Effect::Expired { .. });
-    match before.terminal() {
-        Some(_) => {
-            assert_eq!(before, after, "REQ-1 {context}");
-            assert!(!permits, "REQ-2 {context}");
+    req_1_one_terminal_state(before.terminal(), after.terminal(), &context);
+    req_2_one_right_to_answer(before.terminal(), after.terminal(), permits, &context);
+    match (before.terminal(), after.terminal()) {
+        (Some(_), _) => assert_eq!(before, after, "{context}"),
+        (None, Some(ended)) => {
+            assert_eq!(effect.ended(), Some(ended), "{context}");
+            srv_1_a_deadline_answers_one_error(ended, permits, &context);
         }
-        None => {
-            assert_eq!(after.terminal(), effect.ended(), "REQ-1 {context}");
-            let silent = matches!(after.terminal(), Some(Terminal::Cancelled | Terminal::Lost));
-            assert_eq!(permits, after.terminal().is_some() && !silent, "REQ-2, SRV-1 {context}");
-        }
+        (None, None) => {}
     }
     if *effect == coordinator::Effect::Refused {
-        assert_eq!(before, after, "REQ-3: no activity {context}");
+        req_3_only_accepted_progress_moves_the_clock(false, (before.wake_at(), after.wake_at()), &context);
+        assert_eq!(before, after, "{context}");
     }
     if now >= MAXIMUM && matches!(event, coordinator::Event::Report(_) | coordinator::Event::ReportNow(_)) {
         assert!(after.terminal().is_some() || *effect == coordinator::Effect::Refused, "rule T5 {context}");

@@ -1,6 +1,9 @@
 //! The client's subscription machine: scripts for the rules, and every reachable state times every event.
 #![expect(clippy::print_stdout, reason = "the search reports its size")]
 
+#[path = "support/invariants/mod.rs"]
+mod invariants;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -8,6 +11,12 @@ use steady_core::backoff::{Backoff, Jitter};
 use steady_core::id::{Attempt, ClientId, WireId};
 use steady_core::subscription::{Config, Effect, End, Event, Filter, RecoveryPlan, State, Subscription, Violation};
 use steady_core::time::Instant;
+
+use invariants::{
+    sub_1_only_an_acknowledged_stream_delivers, sub_2_a_recovery_is_a_new_request,
+    sub_3_a_recovered_stream_is_read_afresh, sub_4_an_end_is_an_end, sub_5_no_due_deadline_remains,
+    sub_6_a_pause_is_within_its_ceiling,
+};
 
 fn open(config: Config) -> Subscription {
     Subscription::open(Instant::ZERO, config, Jitter::seeded(ClientId::new(1), 0))
@@ -37,8 +46,8 @@ fn statement_11_reconnecting_uses_a_new_request_without_last_event_id_and_refetc
         let fresh = WireId::new(wire.number() + 1);
         let plan = RecoveryPlan::new(wire, fresh, filter.clone()).unwrap();
         assert!(used.insert(plan.wire()), "a new request every time");
-        assert!(!plan.send_last_event_id());
-        assert_eq!(plan.filter().as_str(), text, "the same filter, to the byte");
+        let filters = (text, plan.filter().as_str());
+        sub_2_a_recovery_is_a_new_request((wire, plan.wire()), filters, plan.send_last_event_id(), &now);
         // Nothing counts before the new stream is acknowledged; then everything covered is read afresh.
         assert_eq!(
             subscription.handle(now, Event::Message),
@@ -193,7 +202,7 @@ fn explore(config: Config) -> (usize, usize, BTreeMap<&'static str, u32>) {
             let effect = after.handle(now, event);
             check(now, config, &subscription, event, effect, &after);
             if let Effect::Opened { refetch } = effect {
-                assert_eq!(refetch, opened, "SUB-3: {subscription:?}");
+                sub_3_a_recovered_stream_is_read_afresh(opened, refetch, &subscription);
             }
             *effects.entry(name(effect)).or_default() += 1;
             transitions += 1;
@@ -213,23 +222,21 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
     let context = format!("{now} {before:?} --{event:?}--> {effect:?} {after:?}");
     match effect {
         Effect::Deliver => {
-            assert!(matches!(before.state(), State::Open { .. }), "SUB-1 {context}");
+            sub_1_only_an_acknowledged_stream_delivers(before.state(), &context);
             assert_eq!(before, after, "{context}");
         }
         Effect::Listen => {
-            assert!(matches!(before.state(), State::Waiting { until } if until <= now), "SUB-2 {context}");
-            assert!(matches!(after.state(), State::Opening { .. }), "SUB-2 {context}");
+            assert!(matches!(before.state(), State::Waiting { until } if until <= now), "{context}");
+            assert!(matches!(after.state(), State::Opening { .. }), "{context}");
         }
         Effect::Opened { refetch } => {
-            assert!(matches!(before.state(), State::Opening { .. }), "SUB-1 {context}");
-            assert_eq!(refetch, before.is_recovering(), "SUB-3 {context}");
+            assert!(matches!(before.state(), State::Opening { .. }), "{context}");
+            sub_3_a_recovered_stream_is_read_afresh(before.is_recovering(), refetch, &context);
         }
         Effect::Wait { until } | Effect::AbortAndWait { until } => {
             assert_eq!(after.state(), State::Waiting { until }, "{context}");
             let ceiling = pause_ceiling(config.backoff, after.attempt());
-            assert!(until.saturating_since(now) <= ceiling, "SUB-6 {context}");
-            let asked = event != Event::FinalResult || config.reopen_after_end;
-            assert!(asked, "SUB-4 {context}");
+            sub_6_a_pause_is_within_its_ceiling(until.saturating_since(now), ceiling, &context);
             let aborts = matches!(effect, Effect::AbortAndWait { .. });
             assert_eq!(aborts, event == Event::Clock, "only the deadline aborts {context}");
         }
@@ -244,11 +251,11 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
         }
         Effect::Nothing | Effect::Stale | Effect::TooLate => assert_eq!(before, after, "{context}"),
     }
-    if matches!(before.state(), State::Ended(_)) {
-        assert_eq!(before, after, "SUB-4 {context}");
-    }
+    let acknowledged = matches!(before.state(), State::Open { .. });
+    let graceful = acknowledged && event == Event::FinalResult && !config.reopen_after_end;
+    sub_4_an_end_is_an_end(before.state(), after.state(), graceful, &context);
     if event == Event::Clock {
-        assert!(after.poll_timeout().is_none_or(|at| at > now), "SUB-5 {context}");
+        sub_5_no_due_deadline_remains(now, after.poll_timeout(), &context);
     }
 }
 

@@ -10,6 +10,11 @@ use steady_core::outbound::Handle;
 use steady_core::request::Terminal;
 use steady_core::time::Instant;
 
+use super::invariants::{
+    coord_1_no_more_than_the_cap, coord_2_an_id_names_one_request, coord_3_a_cancelled_request_is_gone,
+    coord_5_only_an_open_listen_is_ended, out_3_nothing_follows_the_end, prog_1_values_increase,
+    prog_3_nothing_passes_after_the_end, req_1_one_terminal_state,
+};
 use super::key;
 use super::world::World;
 
@@ -81,22 +86,31 @@ impl Search {
                 let token = (id == "a").then(|| ProgressToken(id.into()));
                 let start = Start { id: id.into(), token, listen: self.listen && id == "b" };
                 let started = world.start_with(start);
-                assert_eq!(started == Err(Refusal::DuplicateId), known, "COORD-2");
+                coord_2_an_id_names_one_request(known, started.is_ok(), &id);
+                assert_eq!(started == Err(Refusal::DuplicateId), known);
             }
             Op::Report(handle) => {
                 let _accepted: Option<bool> = world.report(handle, false);
             }
-            Op::Repeat(handle) => assert_ne!(world.report(handle, true), Some(true), "PROG-1"),
+            Op::Repeat(handle) => {
+                let value = f64::from(world.handlers[&handle]);
+                if world.report(handle, true) == Some(true) {
+                    prog_1_values_increase(Some(value), value, &op);
+                }
+            }
             Op::Complete(handle) => world.complete(handle),
             Op::Late(handle) => {
                 let before = world.outbound.kept() + world.outbound.evictable();
-                assert_ne!(world.report(handle, false), Some(true), "PROG-3");
+                prog_3_nothing_passes_after_the_end(true, world.report(handle, false) == Some(true), &op);
                 world.complete(handle);
-                assert_eq!(world.outbound.kept() + world.outbound.evictable(), before, "REQ-2, OUT-3");
+                let more = world.outbound.kept() + world.outbound.evictable() != before;
+                out_3_nothing_follows_the_end(more, &op);
             }
             Op::Cancel(id) => {
                 let ended = world.cancel(&id.into());
-                assert_eq!(world.coordinator.knows(&id.into()), ended == Some(false), "COORD-3");
+                let known = world.coordinator.knows(&id.into());
+                coord_3_a_cancelled_request_is_gone(ended == Some(true), known, &op);
+                assert_eq!(known, ended == Some(false), "{op:?}");
             }
             Op::CancelUnknown => {
                 let before = key(world);
@@ -120,7 +134,7 @@ impl Search {
                 let listen = self.listen && world.coordinator.id(handle) == Some(&"b".into());
                 let open = world.coordinator.seat(handle).is_some_and(|seat| seat.terminal().is_none());
                 let ended = world.coordinator.end_listen(world.now, handle);
-                assert_eq!(ended.is_ok(), listen && open, "COORD-5");
+                coord_5_only_an_open_listen_is_ended(listen && open, ended.is_ok(), &op);
                 if let Ok(end) = ended {
                     assert_eq!(*end.cancellation.id(), "b".into());
                     world.act(handle, end.effect);
@@ -140,8 +154,9 @@ impl Search {
         let mut probe = world.clone();
         let answer = probe.start("c", false);
         if answer != Err(Refusal::Closed) {
-            assert_eq!(answer == Err(Refusal::Full(CAP)), full, "COORD-1");
-            assert_eq!(answer.is_ok(), !full, "COORD-1");
+            coord_1_no_more_than_the_cap(probe.coordinator.in_flight(), CAP, &answer);
+            assert_eq!(answer == Err(Refusal::Full(CAP)), full);
+            assert_eq!(answer.is_ok(), !full);
         }
     }
 }
@@ -192,15 +207,16 @@ fn terminals(world: &World) -> Terminals {
 
 fn check(before: &Terminals, op: Op, after: &World) {
     let coordinator = &after.coordinator;
-    assert!(coordinator.in_flight() <= CAP, "COORD-1 {op:?}");
+    coord_1_no_more_than_the_cap(coordinator.in_flight(), CAP, &op);
     assert!(coordinator.stragglers() <= CAP + STRAGGLERS, "{op:?}");
     assert!(coordinator.armed() <= coordinator.in_flight(), "{op:?}");
     let after = terminals(after);
-    assert_eq!(after.len(), coordinator.in_flight(), "COORD-2 {op:?}");
+    assert_eq!(after.len(), coordinator.in_flight(), "{op:?}");
     for (handle, new) in after {
         let old = before.get(&handle).copied().flatten();
-        assert!(old.is_none() || old == new, "REQ-1 {op:?}: {old:?} became {new:?}");
-        assert!(!matches!(new, Some(Terminal::Cancelled | Terminal::Lost)), "COORD-3 {op:?}");
+        req_1_one_terminal_state(old, new, &op);
+        let silent = matches!(new, Some(Terminal::Cancelled | Terminal::Lost));
+        coord_3_a_cancelled_request_is_gone(silent, true, &op);
     }
 }
 

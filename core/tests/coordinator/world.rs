@@ -11,6 +11,11 @@ use steady_core::progress::Progress;
 use steady_core::request::Terminal;
 use steady_core::time::Instant;
 
+use super::invariants::{
+    coord_4_no_due_deadline_remains, out_3_nothing_follows_the_end, prog_1_values_increase,
+    prog_3_nothing_passes_after_the_end, req_1_one_terminal_state, req_2_one_right_to_answer,
+};
+
 #[derive(Clone, Debug)]
 pub(crate) struct World {
     pub(crate) now: Instant,
@@ -129,9 +134,13 @@ impl World {
         assert!(matches!(terminal, Terminal::Cancelled | Terminal::Lost));
         let more = Progress::new(1e9).expect("finite");
         for at in [self.now, Instant::MAX] {
-            assert_eq!(seat.handle(at, Event::Report(more)), Effect::Refused);
+            let refused = seat.handle(at, Event::Report(more)) == Effect::Refused;
+            prog_3_nothing_passes_after_the_end(true, !refused, &handle);
             for event in [Event::Complete, Event::Tick, Event::Cancel, Event::Lost] {
-                assert_eq!(seat.handle(at, event), Effect::TooLate(terminal), "REQ-2 {event:?}");
+                let effect = seat.handle(at, event);
+                req_1_one_terminal_state(Some(terminal), seat.terminal(), &event);
+                let given = effect != Effect::TooLate(terminal);
+                req_2_one_right_to_answer(Some(terminal), seat.terminal(), given, &event);
             }
         }
     }
@@ -142,7 +151,7 @@ impl World {
             match self.coordinator.poll(self.now) {
                 Polled::Acted(handle, effect) => self.act(handle, effect),
                 Polled::Idle { wake_at } => {
-                    assert!(wake_at.is_none_or(|at| at > self.now), "COORD-4");
+                    coord_4_no_due_deadline_remains(self.now, wake_at, &"idle");
                     return wake_at;
                 }
             }
@@ -195,22 +204,25 @@ impl World {
 
     fn answer(&mut self, permit: outbound::SendPermit, text: &str) {
         let handle = permit.handle();
-        assert!(!self.gone.contains(&handle), "REQ-2: a permit after the end");
-        assert!(self.permits.insert(handle), "REQ-2: a second permit");
+        let ended = self.coordinator.seat(handle).and_then(|seat| seat.terminal());
+        // Over in silence, or answered before.
+        let before = ended.filter(|_| self.gone.contains(&handle) || !self.permits.insert(handle));
+        req_2_one_right_to_answer(before, ended, true, &text);
         self.outbound.finish(permit, text.as_bytes().to_vec()).expect("a place for each in flight");
     }
 
     pub(crate) fn pop(&mut self) -> Option<Line> {
         let (Popped { handle, last }, text) = self.outbound.pop(show)?;
         let handle = handle.expect("no refusals here");
-        assert!(!self.gone.contains(&handle), "OUT-3, C3: {text} after the end of {handle:?}");
+        out_3_nothing_follows_the_end(self.gone.contains(&handle), &(handle, &text));
         let id = self.coordinator.id(handle).expect("its id is in use until now").clone();
         if last {
             self.gone.insert(handle);
             self.coordinator.release(handle).expect("in flight until now");
         } else {
-            let value = text.parse().expect("progress");
-            assert!(self.newest.insert(handle, value).is_none_or(|newest| newest < value), "PROG-1");
+            let value: u32 = text.parse().expect("progress");
+            let newest = self.newest.insert(handle, value);
+            prog_1_values_increase(newest.map(f64::from), f64::from(value), &handle);
         }
         Some((id, text))
     }

@@ -1,6 +1,8 @@
 //! The bounded outbound buffer: every operation against a naive model, and a script for each answer to "full".
 
 mod full;
+#[path = "../support/invariants/mod.rs"]
+mod invariants;
 mod model;
 mod queue;
 
@@ -10,9 +12,13 @@ use std::time::Duration;
 use proptest::prelude::*;
 use steady_core::coordinator::{Effect, Event, ServedRequest};
 use steady_core::deadline::Limits;
-use steady_core::outbound::{Coalesce, Config, Handle, Item, Lost, Outbound, Popped, SendPermit};
+use steady_core::outbound::{Coalesce, Config, Handle, Item, Outbound, Popped, SendPermit};
 use steady_core::time::Instant;
 
+use invariants::{
+    out_1_within_the_capacity, out_2_a_final_is_popped_once, out_3_nothing_follows_the_end,
+    out_4_progress_keeps_its_order, out_5_a_loss_is_reported_once,
+};
 use model::{Model, text_of};
 
 /// The only way to a permit: a request in flight that completes.
@@ -181,7 +187,7 @@ impl Pair {
         let accepted = self.model.finish(handle, &text);
         match self.machine.finish(permit, body.clone()) {
             Ok(()) => {
-                assert!(accepted, "OUT-1: refused by the model");
+                assert!(accepted, "refused by the model");
                 assert!(self.accepted_finals.insert(handle));
             }
             Err(refused) => {
@@ -198,15 +204,16 @@ impl Pair {
         assert_eq!(popped, self.model.pop());
         let Some((Popped { handle, last }, text)) = popped else { return false };
         let Some(handle) = handle else { return true };
-        assert!(!self.gone.contains(&handle), "OUT-3: {handle:?} after its end: {text}");
+        out_3_nothing_follows_the_end(self.gone.contains(&handle), &(handle, &text));
         if last {
-            assert!(self.accepted_finals.contains(&handle), "OUT-2");
-            assert!(self.popped_finals.insert(handle), "OUT-2: twice");
+            let popped = 1 + usize::from(!self.popped_finals.insert(handle));
+            let accepted = usize::from(self.accepted_finals.contains(&handle));
+            out_2_a_final_is_popped_once(&accepted, &popped, &handle);
             self.gone.insert(handle);
         }
         if let Some((value, _)) = text.strip_prefix('=').and_then(|text| text.split_once(':')) {
             let value: f64 = value.parse().expect("a number");
-            assert!(value > self.newest[handle.index() as usize], "OUT-4: {value}");
+            out_4_progress_keeps_its_order(Some(self.newest[handle.index() as usize]), value, &handle);
             self.newest[handle.index() as usize] = value;
         }
         true
@@ -215,12 +222,15 @@ impl Pair {
     fn check(&self) {
         let config = self.model.config;
         let (text, kept) = self.machine.bytes();
-        assert!(self.machine.evictable() <= config.capacity, "OUT-1");
-        assert!(text <= config.bytes, "OUT-1");
-        assert!(self.machine.kept() <= config.finals + config.lossless + config.refusals, "OUT-1");
+        out_1_within_the_capacity(self.machine.evictable(), config.capacity, &"evictable messages");
+        out_1_within_the_capacity(text, config.bytes, &"bytes of text");
+        let kept_places = config.finals + config.lossless + config.refusals;
+        out_1_within_the_capacity(self.machine.kept(), kept_places, &"kept messages");
         let (refusals, refusal_bytes) = self.model.refusals();
         let alone = self.machine.kept() - refusals <= 1;
-        assert!(alone || kept <= config.kept_bytes + refusal_bytes, "OUT-1");
+        if !alone {
+            out_1_within_the_capacity(kept, config.kept_bytes + refusal_bytes, &"kept bytes");
+        }
         assert_eq!((self.machine.evictable(), self.machine.kept()), self.model.counts());
         assert_eq!((text, kept), self.model.bytes());
         assert_eq!(self.machine.is_empty(), self.model.is_empty());
@@ -231,11 +241,9 @@ impl Pair {
             self.apply(Op::Retry);
         }
         assert!(self.machine.is_empty());
-        assert_eq!(self.accepted_finals, self.popped_finals, "OUT-2");
-        let lost = self.machine.take_lost();
-        assert_eq!(lost, self.model.take_lost(), "OUT-5");
-        assert!(lost != Some(Lost::default()), "an empty report is none");
-        assert_eq!(self.machine.take_lost(), None, "OUT-5: once");
+        out_2_a_final_is_popped_once(&self.accepted_finals, &self.popped_finals, &"drained");
+        let taken = (self.machine.take_lost(), self.machine.take_lost());
+        out_5_a_loss_is_reported_once(self.model.take_lost(), taken, &"drained");
     }
 }
 

@@ -7,6 +7,10 @@ use steady_core::kernel::OutboundQueue;
 use steady_core::outbound::{Config, Handle, Popped, Pushed};
 
 use super::full::{Bell, queue};
+use super::invariants::{
+    out_1_within_the_capacity, out_2_a_final_is_popped_once, out_3_nothing_follows_the_end,
+    out_4_progress_keeps_its_order,
+};
 use super::{permit, show};
 
 const TOKENS: u32 = 200;
@@ -24,7 +28,7 @@ impl Seen {
     fn take(&mut self, queue: &OutboundQueue) -> bool {
         let Some((Popped { handle, last }, text)) = queue.pop(show) else { return false };
         let index = handle.expect("no refusals here").index();
-        assert!(!self.finals.contains_key(&index), "OUT-3: {text} after the final of {index}");
+        out_3_nothing_follows_the_end(self.finals.contains_key(&index), &(index, &text));
         if last {
             assert_eq!(text, format!("final {index}"));
             *self.finals.entry(index).or_default() += 1;
@@ -32,7 +36,7 @@ impl Seen {
         }
         let value = text[1..].split(':').next().and_then(|value| value.parse().ok()).expect("progress");
         let newest = self.newest.insert(index, value);
-        assert!(newest.is_none_or(|newest| newest < value), "OUT-4: {value} after {newest:?}");
+        out_4_progress_keeps_its_order(newest, value, &index);
         true
     }
 }
@@ -45,9 +49,9 @@ fn statement_10_the_bounded_buffer_stays_within_capacity_and_keeps_the_final_res
     let mut waiting_finals = 0;
     let check = |waiting_finals: usize| {
         let (evictable, kept, (bytes, _)) = queue.occupancy();
-        assert!(evictable <= CAPACITY, "OUT-1: {evictable} messages");
-        assert!(bytes <= 512, "OUT-1: {bytes} bytes");
-        assert!(kept <= waiting_finals, "OUT-1: nothing but finals is kept");
+        out_1_within_the_capacity(evictable, CAPACITY, &"messages");
+        out_1_within_the_capacity(bytes, 512, &"bytes");
+        out_1_within_the_capacity(kept, waiting_finals, &"nothing but finals is kept");
     };
     // 40 rounds of progress of 200 tokens through 16 places, one pop in a hundred pushes.
     for value in 1..=40 {
@@ -70,8 +74,8 @@ fn statement_10_the_bounded_buffer_stays_within_capacity_and_keeps_the_final_res
     while seen.take(&queue) {
         check(waiting_finals);
     }
-    assert_eq!(seen.finals.len(), TOKENS as usize, "OUT-2: every final arrived");
-    assert!(seen.finals.values().all(|count| *count == 1), "OUT-2: exactly once");
+    assert_eq!(seen.finals.len(), TOKENS as usize, "every final arrived");
+    seen.finals.iter().for_each(|(index, popped)| out_2_a_final_is_popped_once(&1, popped, index));
     assert!(queue.is_empty() && queue.can_read(false));
 }
 
