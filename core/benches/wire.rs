@@ -2,7 +2,6 @@
 //!
 //! Groups: `parse` and `parse 100 KB` (the envelope), `request` (envelope and `_meta`, what a server needs before it can
 //! admit), `encode` (one progress notification). How often each allocates is printed once, before the timings.
-#![expect(missing_docs, reason = "criterion's macros make public items")]
 #![expect(clippy::print_stdout, reason = "a benchmark reports on standard output")]
 
 use std::hint::black_box;
