@@ -251,6 +251,11 @@ impl<'a> Name<'a> {
         names.iter().position(|name| self.is(name)).unwrap_or(N)
     }
 
+    /// As it came, with its quotes.
+    pub(crate) const fn quoted(self) -> &'a str {
+        self.quoted
+    }
+
     /// What it says; `None` if it is half of a surrogate pair.
     pub(crate) fn text(self) -> Option<Cow<'a, str>> {
         text(self.quoted)
