@@ -17,7 +17,7 @@ pub(super) fn encode(out: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The bytes of `text`; `None` if it is not what [`encode`] writes for any.
+/// The bytes of `text`; `None` if it is not what `encode` writes for any.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);
     for chunk in text.as_bytes().chunks(4) {

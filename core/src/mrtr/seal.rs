@@ -155,7 +155,7 @@ pub struct Opened {
     tag: [u8; TAG],
 }
 
-/// Seals and opens states under one key. See the [module](self).
+/// Seals and opens states under one key. The head of the file says how.
 #[derive(Clone, Debug)]
 pub struct Sealer<M> {
     mac: M,
