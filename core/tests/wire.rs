@@ -159,6 +159,29 @@ fn metadata_is_read_wherever_it_stands_and_once() {
     }
 }
 
+#[test]
+fn a_call_is_read_and_its_progress_written_without_memory() {
+    let call = |id: &str| {
+        format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"n","arguments":{{"a":[1,{{"b":"\u00e9"}}]}},
+            "_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities":{{"roots":{{}}}},"progressToken":7}}}}}}"#
+        )
+    };
+    for (id, expected) in [("7", 0), ("\"seven\"", 1)] {
+        let text = call(id);
+        let info = allocation_counter::measure(|| {
+            let Ok(Message::Request { method, params, .. }) = parse(&text) else { panic!("{text}") };
+            assert!(request_meta(&method, params).is_ok());
+        });
+        assert_eq!(info.count_total, expected, "{text}");
+    }
+    let (mut prefix, mut out) = (String::new(), Vec::with_capacity(512));
+    encode::progress_prefix(&mut prefix, &ProgressToken(7.into()));
+    let info = allocation_counter::measure(|| encode::progress(&mut out, &prefix, 1.25, Some(2.0), "a \"half\"\n"));
+    assert_eq!(info.count_total, 0);
+}
+
 /// JSON values, some with the members that matter.
 fn json() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![

@@ -13,7 +13,7 @@ use crate::rpc::scan::{MAX_NESTING, Scanner, members, text};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "a result ends its request, or asks for input")]
 pub enum Outcome<'a> {
-    /// It is the answer.
+    /// It is the answer, or the handle of a task; whether the client asked for one is the caller's to check.
     Final,
     /// The server needs input first.
     Input(Input<'a>),
