@@ -174,8 +174,11 @@ fn message(found: Found<'_, 6>) -> Result<Message<'_>, BadMessage> {
 /// Reads an id from its JSON text. The range is that of `i64`.
 pub(super) fn request_id(json: &str) -> Option<RequestId> {
     if json.starts_with('"') {
-        // An escape is at most six bytes for one: what is longer needs no memory to be refused.
-        let id = text(json).filter(|_| json.len() <= 2 + 6 * MAX_ID_BYTES)?;
+        // A byte is at most six in its longest spelling: what is longer is refused unread.
+        if json.len() > 2 + 6 * MAX_ID_BYTES {
+            return None;
+        }
+        let id = text(json)?;
         return (id.len() <= MAX_ID_BYTES).then(|| RequestId::String(id.as_ref().into()));
     }
     let integer = json.strip_prefix('-').unwrap_or(json);
@@ -253,8 +256,11 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(parse(text).map(|_| ()), Err(expected), "{text}");
         }
-        let long = alloc::format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#, "x".repeat(MAX_ID_BYTES + 1));
-        assert_eq!(parse(&long).map(|_| ()), Err(BadMessage::Id));
+        let with_id = |id: &str| alloc::format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"m"}}"#);
+        for (unit, fits) in [("x", true), ("\\u0078", true), ("x", false), ("\\u0078", false)] {
+            let text = with_id(&unit.repeat(MAX_ID_BYTES + usize::from(!fits)));
+            assert_eq!(parse(&text).is_ok(), fits, "{unit}");
+        }
     }
 
     #[test]
