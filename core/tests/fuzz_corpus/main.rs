@@ -7,6 +7,7 @@ mod targets;
 use std::fs;
 use std::path::Path;
 
+#[expect(clippy::print_stdout, reason = "captured, and shown with a failure: the last seed is the one that failed")]
 fn replay(target: &str, body: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus").join(target);
     let entries = fs::read_dir(&folder).expect("each target has a corpus");

@@ -315,7 +315,7 @@ impl Connection {
 
 fn id(choices: &mut Choices<'_>) -> RequestId {
     let nth = choices.below(6);
-    if nth % 2 == 0 {
+    if nth.is_multiple_of(2) {
         RequestId::Integer(i64::from(nth / 2))
     } else {
         RequestId::from(["0", "1", "2"][usize::from(nth / 2)])
@@ -337,8 +337,8 @@ pub(crate) fn outbound(data: &[u8]) {
         coalesce: if choices.below(2) == 0 { outbound::Coalesce::SameToken } else { outbound::Coalesce::Adjacent },
     };
     let mut buffer = Outbound::new(config);
-    // Of each stream: its generation, its newest value, the last that left, and whether its final waits.
-    let mut streams = [(0u32, 0.0f64, 0.0f64, false); STREAMS];
+    // Of each stream: its generation (counted from 1), its newest value, the last that left, and whether its final waits.
+    let mut streams = [(1u32, 0.0f64, 0.0f64, false); STREAMS];
     while choices.more() {
         let index = choices.below(4);
         let stream = &mut streams[usize::from(index)];
@@ -357,7 +357,7 @@ pub(crate) fn outbound(data: &[u8]) {
                 stream.1 += 1.0;
                 let _room = buffer.lossless(handle, stream.1.to_string().as_bytes());
             }
-            4 if stream.0 > 0 && !stream.3 => {
+            4 if !stream.3 => {
                 let permit = permit(handle);
                 match buffer.finish(permit, vec![b'f'; len]) {
                     Ok(()) => stream.3 = true,
