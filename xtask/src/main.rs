@@ -1,14 +1,17 @@
 //! `cargo xtask`: the tasks of this repository.
 //!
 //! `verify` regenerates the evidence for every claim of the project, `bench`
-//! runs one benchmark and sets it against its peers. No member of the
-//! workspace is used as a library here: they are built and run as commands,
-//! so a broken member is a failed step and not a tool that does not compile.
+//! runs one benchmark and sets it against its peers, `fuzz` and `mutants` look
+//! for what the tests do not see. No member of the workspace is used as a
+//! library here: they are built and run as commands, so a broken member is a
+//! failed step and not a tool that does not compile.
 
 mod bench;
 mod cargo;
 mod console;
 mod error;
+mod fuzz;
+mod mutants;
 mod process;
 mod table;
 mod verify;
@@ -29,12 +32,16 @@ struct Cli {
 enum Task {
     Verify(verify::Options),
     Bench(bench::Options),
+    Fuzz(fuzz::Options),
+    Mutants(mutants::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
         Task::Verify(options) => verify::run(&options),
         Task::Bench(options) => bench::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Mutants(options) => mutants::run(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
