@@ -41,7 +41,7 @@ struct Ours {
 }
 
 impl Queue for Ours {
-    const NAME: &'static str = "OutboundQueue";
+    const NAME: &'static str = "ours";
 
     fn new() -> Self {
         let queue = OutboundQueue::new(Config { capacity: CAPACITY, ..Config::default() });

@@ -163,6 +163,15 @@ mod tests {
     }
 
     #[test]
+    fn the_maximum_is_counted_from_the_start_and_never_moves() {
+        let mut deadline = Deadline::start(ms(7), LIMITS);
+        assert_eq!(deadline.max_at(), Some(ms(2007)));
+        assert_eq!(deadline.handle(ms(400), Event::Activity), Effect::Extended);
+        assert_eq!(deadline.max_at(), Some(ms(2007)), "DEADLINE-1");
+        assert_eq!(Deadline::start(ms(7), Limits::default()).max_at(), None);
+    }
+
+    #[test]
     fn activity_at_the_maximum_changes_nothing() {
         let mut deadline = Deadline::start(ms(0), LIMITS);
         let before = deadline;

@@ -14,6 +14,7 @@
 //! | [`subscription`], [`task`], [`follow`] | recovery of a listen stream; a durable task's status; a client that waits for it |
 //! | [`idempotency`] | what makes two calls the same |
 //! | [`rpc`] | messages as text, both ways |
+//! | [`mrtr`] | requests over several round trips: what may be asked for, and what state comes back |
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -30,6 +31,7 @@ pub mod id;
 pub mod idempotency;
 #[cfg(feature = "std")]
 pub mod kernel;
+pub mod mrtr;
 pub mod outbound;
 pub mod progress;
 pub mod request;

@@ -210,9 +210,12 @@ mod tests {
     fn the_last_value_is_kept_and_released_once() {
         let mut gate = Gate::new(Duration::from_millis(50));
         assert_eq!(gate.handle(ms(0), report(1.0)), Effect::Forward);
+        assert_eq!(gate.wake_at(), None);
         assert_eq!(gate.handle(ms(1), report(2.0)), Effect::Hold { until: ms(50) });
+        assert_eq!(gate.wake_at(), Some(ms(50)));
         assert_eq!(gate.handle(ms(49), Event::Tick), Effect::Nothing);
         assert_eq!(gate.handle(ms(50), Event::Tick), Effect::Release);
+        assert_eq!(gate.wake_at(), None);
         assert_eq!(gate.handle(ms(50), Event::Tick), Effect::Nothing);
         assert_eq!(gate.handle(ms(60), report(3.0)), Effect::Hold { until: ms(100) });
         assert_eq!(gate.handle(ms(61), Event::Finish), Effect::Release, "PROG-2");

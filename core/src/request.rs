@@ -249,7 +249,22 @@ mod tests {
                     assert_eq!(request, over);
                 }
             }
-            assert_eq!(request.wake_at(), None);
+            assert_eq!((request.wake_at(), request.terminal()), (None, Some(terminal)));
+            assert_eq!(request.state(), State::Over(terminal));
         }
+    }
+
+    #[test]
+    fn in_flight_it_has_clocks_and_no_end() {
+        let request = Request::start(ms(1), LIMITS);
+        assert_eq!((request.state(), request.terminal()), (State::InFlight, None));
+        assert_eq!((request.wake_at(), request.max_at()), (Some(ms(501)), Some(ms(2001))));
+    }
+
+    #[test]
+    fn ends_are_told_apart_in_a_log() {
+        use Terminal::{Cancelled, Completed, IdleTimeout, Lost, MaxTimeout};
+        let told = [Completed, Cancelled, IdleTimeout, MaxTimeout, Lost].map(|terminal| alloc::format!("{terminal}"));
+        assert_eq!(told, ["completed", "cancelled", "idle timeout", "maximum timeout", "lost"]);
     }
 }

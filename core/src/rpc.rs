@@ -1,6 +1,6 @@
 //! JSON-RPC text and typed messages, both ways, with raw parameters that are borrowed and never turned into a tree.
 //!
-//! [`parse`] reads one message; [`request_meta`] reads what the protocol keeps in `params._meta`; [`encode`] writes into a buffer
+//! [`parse`] reads one message, in one pass that also bounds its nesting; [`request_meta`] reads what the protocol keeps in `params._meta`; [`encode`] writes into a buffer
 //! that the caller reuses. Unknown members survive, since parameters and results stay the text they came as (rule M10).
 
 pub mod encode;
@@ -8,11 +8,13 @@ mod error;
 mod message;
 mod meta;
 mod notice;
+pub(crate) mod scan;
 
 pub use error::{RpcError, code};
-pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse};
+pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_within};
 pub use meta::{MetaError, RequestMeta, request_meta};
 pub use notice::{Cancellation, read_cancellation, read_progress};
+pub use scan::MAX_NESTING;
 
 /// The protocol revision that this library speaks.
 pub const PROTOCOL_VERSION: &str = "2026-07-28";

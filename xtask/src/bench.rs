@@ -46,6 +46,20 @@ const BENCHES: &[Bench] = &[
         source: Source::Criterion { aim: 2.0 },
     },
     Bench {
+        name: "wire",
+        package: "mcp-steady-core",
+        target: "wire",
+        about: "messages read and written, against serde_json's tree and its writer",
+        source: Source::Criterion { aim: 2.0 },
+    },
+    Bench {
+        name: "engine",
+        package: "mcp-steady-core",
+        target: "engine",
+        about: "a whole request through the coordinator without IO, and many live deadlines",
+        source: Source::Criterion { aim: 1.0 },
+    },
+    Bench {
         name: "stdio",
         package: "mcp-steady-stdio",
         target: "stdio",

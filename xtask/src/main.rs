@@ -2,15 +2,18 @@
 //!
 //! `verify` regenerates the evidence for every claim of the project, `bench`
 //! runs one benchmark and sets it against its peers, `loom` searches the
-//! interleavings of the kernel's threads. No member of the
-//! workspace is used as a library here: they are built and run as commands,
-//! so a broken member is a failed step and not a tool that does not compile.
+//! interleavings of the kernel's threads, `fuzz` and `mutants` look for what the
+//! tests do not see. No member of the workspace is used as a library here: they
+//! are built and run as commands, so a broken member is a failed step and not a
+//! tool that does not compile.
 
 mod bench;
 mod cargo;
 mod console;
 mod error;
+mod fuzz;
 mod loom;
+mod mutants;
 mod process;
 mod table;
 mod verify;
@@ -32,6 +35,8 @@ enum Task {
     Verify(verify::Options),
     Bench(bench::Options),
     Loom(loom::Options),
+    Fuzz(fuzz::Options),
+    Mutants(mutants::Options),
 }
 
 fn main() -> ExitCode {
@@ -39,6 +44,8 @@ fn main() -> ExitCode {
         Task::Verify(options) => verify::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Loom(options) => loom::run(&options),
+        Task::Fuzz(options) => fuzz::run(&options),
+        Task::Mutants(options) => mutants::run(&options),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

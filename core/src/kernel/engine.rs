@@ -117,7 +117,9 @@ impl<S: Service> Engine<S> {
             Err(bad) => {
                 self.counters.bad_messages += 1;
                 if let Some(code) = bad.code() {
-                    self.refuse(None, &RpcError::new(code, bad.to_string()));
+                    // An error under the id of a request in flight would settle that one (rule C10).
+                    let id = bad.id().filter(|id| !self.coordinator.is_duplicate(id));
+                    self.refuse(id, &RpcError::new(code, bad.to_string()));
                 }
             }
         }

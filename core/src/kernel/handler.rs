@@ -111,7 +111,11 @@ impl Future for HandlerTask {
 
 impl Drop for HandlerTask {
     fn drop(&mut self) {
-        self.drop_future();
+        if self.future.is_some() {
+            // The executor gave it up. The request must not wait for its deadline for that; if it is over, this is nothing.
+            self.drop_future();
+            self.run.complete(&Err(RpcError::internal("the handler was dropped before it answered")));
+        }
         if let Some(key) = self.waiter {
             self.run.slot.forget_waiter(key);
         }

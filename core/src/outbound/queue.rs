@@ -191,7 +191,8 @@ impl Outbound {
     #[must_use]
     pub fn is_open(&self, handle: Handle) -> bool {
         let stream = self.streams.get(handle.index as usize);
-        stream.is_some_and(|stream| stream.generation == handle.generation && !stream.closed)
+        let open = |stream: &Stream| handle.generation != 0 && stream.generation == handle.generation;
+        stream.is_some_and(|stream| open(stream) && !stream.closed)
     }
 
     /// Whether lossless progress of this many bytes has a place.
@@ -319,7 +320,9 @@ impl Outbound {
     }
 
     fn live(&mut self, handle: Handle) -> Option<&mut Stream> {
-        self.streams.get_mut(handle.index as usize).filter(|stream| stream.generation == handle.generation)
+        // Generation 0 stands for no stream at all.
+        let open = |stream: &&mut Stream| handle.generation != 0 && stream.generation == handle.generation;
+        self.streams.get_mut(handle.index as usize).filter(open)
     }
 
     fn fits(&self, bytes: usize) -> bool {

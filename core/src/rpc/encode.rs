@@ -5,7 +5,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::RpcError;
+use super::{RpcError, scan};
 use crate::id::{ProgressToken, RequestId};
 
 const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -14,30 +14,26 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// Appends `text` as a JSON string.
 pub fn string(out: &mut Vec<u8>, text: &str) {
+    let mut rest = text.as_bytes();
+    out.reserve(rest.len() + 2);
     out.push(b'"');
-    let bytes = text.as_bytes();
-    let mut plain = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        let escape: &[u8] = match byte {
-            b'"' => b"\\\"",
-            b'\\' => b"\\\\",
-            b'\n' => b"\\n",
-            b'\r' => b"\\r",
-            b'\t' => b"\\t",
-            0..0x20 => b"",
-            _ => continue,
-        };
-        out.extend_from_slice(&bytes[plain..at]);
-        plain = at + 1;
-        if escape.is_empty() {
-            let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
-            out.extend_from_slice(b"\\u00");
-            out.extend_from_slice(&digits);
-        } else {
-            out.extend_from_slice(escape);
+    loop {
+        let (copied, tail) = rest.split_at(scan::plain(rest));
+        out.extend_from_slice(copied);
+        let Some((byte, tail)) = tail.split_first() else { break };
+        match byte {
+            b'\n' => out.extend_from_slice(b"\\n"),
+            b'\r' => out.extend_from_slice(b"\\r"),
+            b'\t' => out.extend_from_slice(b"\\t"),
+            b'"' | b'\\' => out.extend_from_slice(&[b'\\', *byte]),
+            _ => {
+                let digits = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
+                out.extend_from_slice(b"\\u00");
+                out.extend_from_slice(&digits);
+            }
         }
+        rest = tail;
     }
-    out.extend_from_slice(&bytes[plain..]);
     out.push(b'"');
 }
 

@@ -65,6 +65,14 @@ impl RpcError {
         Self::new(code::METHOD_NOT_FOUND, alloc::format!("method {method:?} is not offered by this server"))
     }
 
+    /// The client did not declare capabilities that the request needs; `required` is their JSON text (rule M5).
+    #[must_use]
+    pub fn missing_capability(required: &str) -> Self {
+        let data = alloc::format!("{{\"requiredCapabilities\":{required}}}");
+        Self::new(code::MISSING_CAPABILITY, "the request needs a capability that the client did not declare; see data")
+            .with_data(&data)
+    }
+
     /// The revision `requested` is not among `supported` (rule M5).
     #[must_use]
     pub fn unsupported_version(requested: &str, supported: &[&str]) -> Self {

@@ -2,10 +2,10 @@
 
 use alloc::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::code;
+use super::scan::{Fault, Found, MAX_NESTING, Scanner, raw, text};
 use crate::id::RequestId;
 
 /// Longest string id that is accepted, in bytes. A longer one is a bad message.
@@ -51,7 +51,7 @@ pub enum Body<'a> {
 }
 
 /// A text that is no message of this protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadMessage {
     /// Not JSON, or cut off.
@@ -66,6 +66,12 @@ pub enum BadMessage {
     /// An id that is null, fractional, out of the 64-bit range, too long, or neither a string nor an integer (rule M2).
     #[error("a request id must be a string of at most {MAX_ID_BYTES} bytes or a 64-bit integer")]
     Id,
+    /// A request or a notification whose arrays and objects nest deeper than the limit.
+    #[error("the message is nested too deep: {MAX_NESTING} levels are read at most")]
+    TooDeep {
+        /// The request's id, where it stands before the level that is too deep.
+        id: Option<RequestId>,
+    },
     /// A text that looks like an answer and cannot be read. It is never answered: two peers would echo errors for ever.
     #[error("an answer that cannot be read")]
     Answer,
@@ -74,94 +80,133 @@ pub enum BadMessage {
 impl BadMessage {
     /// The code of the id-less error that says so to the peer; none where no answer must be given (rule S2).
     #[must_use]
-    pub const fn code(self) -> Option<i64> {
+    pub const fn code(&self) -> Option<i64> {
         match self {
             Self::NotJson => Some(code::PARSE_ERROR),
-            Self::Batch | Self::Envelope | Self::Id => Some(code::INVALID_REQUEST),
+            Self::Batch | Self::Envelope | Self::Id | Self::TooDeep { .. } => Some(code::INVALID_REQUEST),
             Self::Answer => None,
         }
     }
+
+    /// The id under which the error may go, where it could be read and names no request in flight (rules M6 and C10).
+    #[must_use]
+    pub const fn id(&self) -> Option<&RequestId> {
+        match self {
+            Self::TooDeep { id } => id.as_ref(),
+            Self::NotJson | Self::Batch | Self::Envelope | Self::Id | Self::Answer => None,
+        }
+    }
 }
 
-#[derive(Deserialize)]
-struct Envelope<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<Text<'a>>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
-    error: Option<&'a RawValue>,
-}
-
-/// Keeps a member that is null apart from one that is absent.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
-}
+const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Reads one message. Members of the envelope that this protocol does not know are passed over; a known one that stands
-/// twice makes the message bad.
+/// twice makes the message bad. One pass, no recursion, and no memory but for an id that is a string.
 ///
 /// # Errors
-/// [`BadMessage`] says what to answer, if anything.
+/// [`BadMessage`] says what to answer, if anything. How long a message may be is the transport's affair.
 pub fn parse(text: &str) -> Result<Message<'_>, BadMessage> {
-    let envelope: Envelope<'_> = serde_json::from_str(text).map_err(|error| unreadable(text, &error))?;
-    let Envelope { jsonrpc, id, method, params, result, error } = envelope;
-    if jsonrpc.is_none_or(|version| version.get() != "\"2.0\"") {
-        return Err(if result.is_some() || error.is_some() { BadMessage::Answer } else { BadMessage::Envelope });
+    parse_within(text, MAX_NESTING)
+}
+
+/// The same with another limit for the nesting, at most [`MAX_NESTING`]; the message itself is the first level.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_within(text: &str, nesting: usize) -> Result<Message<'_>, BadMessage> {
+    let mut found = Found::NONE;
+    let mut reading = 0;
+    let mut scanner = Scanner::new(text, nesting);
+    let passed = match scanner.peek() {
+        Some(b'{') => scanner.object(|name, scanner| {
+            reading = name.among(&MEMBERS);
+            found.put(reading, scanner.value()?);
+            Ok(())
+        }),
+        Some(_) | None => scanner.value().map(drop),
+    };
+    let start = text.trim_start_matches(BLANKS).bytes().next();
+    match (passed.and_then(|()| scanner.end()), start) {
+        (Ok(()) | Err(Fault::TooDeep), Some(b'[')) if looks_like_an_answer(text) => Err(BadMessage::Answer),
+        (Ok(()) | Err(Fault::TooDeep), Some(b'[')) => Err(BadMessage::Batch),
+        (Ok(()), Some(b'{')) => message(found),
+        // JSON, and a line of a log: a number, a string.
+        (Ok(()), _) => Err(BadMessage::Answer),
+        (Err(Fault::TooDeep), _) => Err(too_deep(text, &found, MEMBERS.get(reading).copied())),
+        (Err(Fault::Syntax), _) => Err(unreadable(text)),
     }
-    match (method.map(|method| method.0), result, error) {
-        (Some(method), None, None) => match id {
-            None => Ok(Message::Notification { method, params }),
-            Some(id) => Ok(Message::Request { id: request_id(id.get()).ok_or(BadMessage::Id)?, method, params }),
-        },
+}
+
+/// Makes a message of the members of an object.
+fn message(found: Found<'_, 6>) -> Result<Message<'_>, BadMessage> {
+    let [jsonrpc, id, method, params, result, error] = found.values;
+    let method = method.filter(|method| *method != "null");
+    // An unreadable answer is told apart first: it is never answered.
+    let answer = result.is_some() || error.is_some();
+    if found.twice || jsonrpc != Some("\"2.0\"") || (answer && method.is_some()) {
+        return Err(if answer { BadMessage::Answer } else { BadMessage::Envelope });
+    }
+    match (method, result, error) {
+        (Some(method), _, _) => {
+            let method = text(method).ok_or(BadMessage::Envelope)?;
+            let params = params.and_then(raw);
+            match id {
+                None => Ok(Message::Notification { method, params }),
+                Some(id) => Ok(Message::Request { id: request_id(id).ok_or(BadMessage::Id)?, method, params }),
+            }
+        }
         (None, Some(result), None) => {
-            let id = id.and_then(|id| request_id(id.get())).ok_or(BadMessage::Answer)?;
-            Ok(Message::Response { id: Some(id), body: Body::Result(result) })
+            let id = id.and_then(request_id).ok_or(BadMessage::Answer)?;
+            Ok(Message::Response { id: Some(id), body: Body::Result(raw(result).ok_or(BadMessage::Answer)?) })
         }
         (None, None, Some(error)) => {
-            let id = match id.filter(|id| id.get() != "null") {
+            let id = match id.filter(|id| *id != "null") {
                 None => None,
-                Some(id) => Some(request_id(id.get()).ok_or(BadMessage::Answer)?),
+                Some(id) => Some(request_id(id).ok_or(BadMessage::Answer)?),
             };
-            Ok(Message::Response { id, body: Body::Error(error) })
+            Ok(Message::Response { id, body: Body::Error(raw(error).ok_or(BadMessage::Answer)?) })
         }
         (None, None, None) => Err(BadMessage::Envelope),
-        (_, Some(_), _) | (_, _, Some(_)) => Err(BadMessage::Answer),
+        (None, Some(_), Some(_)) => Err(BadMessage::Answer),
     }
 }
 
 /// Reads an id from its JSON text. The range is that of `i64`.
-pub(super) fn request_id(text: &str) -> Option<RequestId> {
-    if text.starts_with('"') {
-        let id: Cow<'_, str> = serde_json::from_str::<Text<'_>>(text).ok()?.0;
+pub(super) fn request_id(json: &str) -> Option<RequestId> {
+    if json.starts_with('"') {
+        // A byte is at most six in its longest spelling: what is longer is refused unread.
+        if json.len() > 2 + 6 * MAX_ID_BYTES {
+            return None;
+        }
+        let id = text(json)?;
         return (id.len() <= MAX_ID_BYTES).then(|| RequestId::String(id.as_ref().into()));
     }
-    let integer = text.strip_prefix('-').unwrap_or(text);
+    let integer = json.strip_prefix('-').unwrap_or(json);
     let whole = !integer.is_empty() && integer.bytes().all(|byte| byte.is_ascii_digit());
-    whole.then(|| text.parse().ok().map(RequestId::Integer)).flatten()
+    whole.then(|| json.parse().ok().map(RequestId::Integer)).flatten()
 }
 
-/// A JSON string, borrowed where it has no escapes.
-#[derive(Deserialize)]
-pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
-
-fn unreadable(text: &str, error: &serde_json::Error) -> BadMessage {
-    let start = text.trim_start_matches([' ', '\t', '\r', '\n']);
-    // What looks like an answer, or like a line of a log, is not answered; what set out to be a request is.
-    let answer = text.contains("\"result\"") || text.contains("\"error\"");
-    match (answer, start.as_bytes().first(), error.is_data()) {
-        (false, Some(b'['), true) => BadMessage::Batch,
-        (false, Some(b'{'), true) => BadMessage::Envelope,
-        (false, Some(b'{' | b'['), false) => BadMessage::NotJson,
-        _ => BadMessage::Answer,
+/// The message is refused at the bracket that goes too deep: what stands before it decides whether it is answered.
+fn too_deep(text: &str, found: &Found<'_, 6>, reading: Option<&str>) -> BadMessage {
+    let [_, id, method, _, result, error] = found.values;
+    let answer = result.is_some() || error.is_some() || matches!(reading, Some("result" | "error"));
+    if answer || (method.is_none() && reading != Some("params") && looks_like_an_answer(text)) {
+        return BadMessage::Answer;
     }
+    BadMessage::TooDeep { id: id.filter(|_| !found.twice).and_then(request_id) }
 }
+
+fn unreadable(text: &str) -> BadMessage {
+    // A cut-off answer, or a line of a log, is not answered; something that set out to be a request is.
+    let message = text.trim_start_matches(BLANKS).starts_with(['{', '[']);
+    if message && !looks_like_an_answer(text) { BadMessage::NotJson } else { BadMessage::Answer }
+}
+
+fn looks_like_an_answer(text: &str) -> bool {
+    text.contains("\"result\"") || text.contains("\"error\"")
+}
+
+const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
 
 #[cfg(test)]
 mod tests {
@@ -219,8 +264,11 @@ mod tests {
         for (text, expected) in cases {
             assert_eq!(parse(text).map(|_| ()), Err(expected), "{text}");
         }
-        let long = alloc::format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"m"}}"#, "x".repeat(MAX_ID_BYTES + 1));
-        assert_eq!(parse(&long).map(|_| ()), Err(BadMessage::Id));
+        let with_id = |id: &str| alloc::format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"m"}}"#);
+        for (unit, fits) in [("x", true), ("\\u0078", true), ("x", false), ("\\u0078", false)] {
+            let text = with_id(&unit.repeat(MAX_ID_BYTES + usize::from(!fits)));
+            assert_eq!(parse(&text).is_ok(), fits, "{unit}");
+        }
     }
 
     #[test]
@@ -231,6 +279,6 @@ mod tests {
             "[".repeat(depth),
             "]".repeat(depth)
         );
-        assert!(matches!(parse(&text), Ok(Message::Request { .. }) | Err(BadMessage::NotJson)));
+        assert_eq!(parse(&text).map(|_| ()), Err(BadMessage::TooDeep { id: Some(1.into()) }));
     }
 }

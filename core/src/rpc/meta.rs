@@ -2,10 +2,10 @@
 
 use alloc::borrow::Cow;
 
-use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::message::{Text, request_id};
+use super::message::request_id;
+use super::scan::{Fault, Found, MAX_NESTING, Scanner, text};
 use super::{PROTOCOL_VERSION, RpcError, method};
 use crate::id::ProgressToken;
 
@@ -42,23 +42,42 @@ impl From<MetaError> for RpcError {
     }
 }
 
-#[derive(Deserialize)]
+const META: [&str; 3] =
+    ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities", "progressToken"];
+
+/// What one pass over the parameters finds.
+#[derive(Default)]
 struct Params<'a> {
-    #[serde(rename = "_meta", borrow)]
-    meta: Option<&'a RawValue>,
-    // Of `initialize`, the handshake of older revisions.
-    #[serde(rename = "protocolVersion", borrow)]
-    version: Option<&'a RawValue>,
+    /// The members of `_meta`, where that is an object.
+    meta: Option<Found<'a, 3>>,
+    /// How often `_meta` stands.
+    metas: usize,
+    /// The version of `initialize`, the handshake of older revisions.
+    version: Option<&'a str>,
 }
 
-#[derive(Deserialize)]
-struct Meta<'a> {
-    #[serde(rename = "io.modelcontextprotocol/protocolVersion", borrow)]
-    protocol_version: Option<Text<'a>>,
-    #[serde(rename = "io.modelcontextprotocol/clientCapabilities", borrow)]
-    client_capabilities: Option<&'a RawValue>,
-    #[serde(rename = "progressToken", borrow)]
-    progress_token: Option<&'a RawValue>,
+impl<'a> Params<'a> {
+    fn read(json: &'a str) -> Result<Self, Fault> {
+        let mut params = Self::default();
+        Scanner::new(json, MAX_NESTING).object(|name, scanner| {
+            if name.is("_meta") {
+                params.metas += 1;
+                if scanner.peek() == Some(b'{') {
+                    let meta = params.meta.insert(Found::NONE);
+                    return scanner.object(|name, scanner| {
+                        meta.put(name.among(&META), scanner.value()?);
+                        Ok(())
+                    });
+                }
+            }
+            let value = scanner.value()?;
+            if name.is("protocolVersion") {
+                params.version = Some(value);
+            }
+            Ok(())
+        })?;
+        Ok(params)
+    }
 }
 
 /// Reads and checks the metadata of a request for `request_method`.
@@ -71,28 +90,34 @@ pub fn request_meta<'a>(request_method: &str, params: Option<&'a RawValue>) -> R
     if !raw.starts_with('{') {
         return Err(MetaError::Invalid("params must be an object"));
     }
-    let params: Params<'_> =
-        serde_json::from_str(raw).map_err(|_| MetaError::Invalid("params must not name _meta twice"))?;
-    if request_method == method::INITIALIZE {
-        let requested = params.version.and_then(|text| serde_json::from_str::<Text<'_>>(text.get()).ok());
-        return Err(MetaError::Version(requested.map_or_else(Default::default, |text| text.0.into_owned())));
+    let params = Params::read(raw).map_err(|_| UNREADABLE)?;
+    if params.metas > 1 {
+        return Err(TWO_METAS);
     }
-    let meta: Meta<'_> = params.meta.filter(|meta| meta.get().starts_with('{')).map_or(Err(MISSING_META), |meta| {
-        serde_json::from_str(meta.get()).map_err(|_| MetaError::Invalid("params._meta is malformed"))
-    })?;
-    let version = meta.protocol_version.ok_or(MISSING_VERSION)?.0;
-    let client_capabilities = meta.client_capabilities.filter(|raw| raw.get().starts_with('{'));
-    let client_capabilities = client_capabilities.ok_or(MISSING_CAPABILITIES)?.get();
+    if request_method == method::INITIALIZE {
+        let requested = params.version.and_then(text);
+        return Err(MetaError::Version(requested.map_or_else(Default::default, Cow::into_owned)));
+    }
+    let meta = params.meta.ok_or(MISSING_META)?;
+    if meta.twice {
+        return Err(MALFORMED_META);
+    }
+    let [version, client_capabilities, progress_token] = meta.values;
+    let version = text(version.ok_or(MISSING_VERSION)?).ok_or(MALFORMED_META)?;
+    let client_capabilities = client_capabilities.filter(|json| json.starts_with('{')).ok_or(MISSING_CAPABILITIES)?;
     if version != PROTOCOL_VERSION {
         return Err(MetaError::Version(version.into_owned()));
     }
-    let progress_token = match meta.progress_token {
+    let progress_token = match progress_token {
         None => None,
-        Some(token) => Some(ProgressToken(request_id(token.get()).ok_or(BAD_TOKEN)?)),
+        Some(token) => Some(ProgressToken(request_id(token).ok_or(BAD_TOKEN)?)),
     };
     Ok(RequestMeta { protocol_version: version, client_capabilities, progress_token })
 }
 
+const UNREADABLE: MetaError = MetaError::Invalid("params must be JSON nested at most 128 levels deep");
+const TWO_METAS: MetaError = MetaError::Invalid("params must not name _meta twice");
+const MALFORMED_META: MetaError = MetaError::Invalid("params._meta is malformed");
 const MISSING_META: MetaError = MetaError::Invalid("params._meta must be an object");
 const MISSING_VERSION: MetaError =
     MetaError::Invalid("params._meta must carry io.modelcontextprotocol/protocolVersion");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use steady_core::kernel::OutboundQueue;
-use steady_core::outbound::{Coalesce, Config, Handle, Lost, Popped, Pushed};
+use steady_core::outbound::{Coalesce, Config, Handle, Lost, Outbound, Popped, Pushed};
 
 use super::{permit, show};
 
@@ -230,4 +230,13 @@ fn capacities_of_zero_are_taken_as_one() {
     assert_eq!(queue.poll_lossless(&Context::from_waker(&waker), calls[0], b"kept"), Poll::Ready(()));
     queue.finish(permit(calls[0]), b"final".to_vec());
     assert_eq!(rest(&queue), ["refusal", "=1:", "kept", "final"]);
+}
+
+#[test]
+fn a_handle_that_was_never_opened_takes_nothing() {
+    let mut buffer = Outbound::new(Config::default());
+    buffer.open(Handle::new(1, 1), "");
+    assert_eq!(buffer.progress(Handle::new(0, 0), 1.0, None, ""), Pushed::Closed);
+    assert!(!buffer.is_open(Handle::new(0, 0)));
+    assert!(buffer.is_empty());
 }

@@ -1,0 +1,8 @@
+//! One message as text: what is read, written and read again.
+#![no_main]
+
+#[path = "../../tests/fuzz_corpus/targets.rs"]
+#[allow(dead_code, reason = "each target uses one of the bodies")]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::envelope(data));

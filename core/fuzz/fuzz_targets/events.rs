@@ -1,0 +1,8 @@
+//! A list of events through the coordinator and the outbound buffer.
+#![no_main]
+
+#[path = "../../tests/fuzz_corpus/targets.rs"]
+#[allow(dead_code, reason = "each target uses one of the bodies")]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| targets::events(data));
