@@ -251,8 +251,8 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
         }
         Effect::Nothing | Effect::Stale | Effect::TooLate => assert_eq!(before, after, "{context}"),
     }
-    let acknowledged = matches!(before.state(), State::Open { .. });
-    let graceful = acknowledged && event == Event::FinalResult && !config.reopen_after_end;
+    let alive = matches!(before.state(), State::Opening { .. } | State::Open { .. });
+    let graceful = alive && event == Event::FinalResult && !config.reopen_after_end;
     sub_4_an_end_is_an_end(before.state(), after.state(), graceful, &context);
     if event == Event::Clock {
         sub_5_no_due_deadline_remains(now, after.poll_timeout(), &context);

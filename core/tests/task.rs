@@ -1,9 +1,18 @@
 //! The durable task machine: a readable script for each rule, and every reachable state times every event.
 #![expect(clippy::print_stdout, reason = "the search reports its size")]
 
+#[path = "support/invariants/mod.rs"]
+mod invariants;
+
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
 use steady_core::task::{Effect, Event, Record, Revision, Status, Task};
+
+use invariants::{
+    task_1_a_terminal_status_stays, task_2_a_cancel_request_keeps_the_status, task_3_only_what_the_store_has,
+    task_4_the_first_end_wins, task_5_cancelled_needs_an_observed_intent, task_6_one_write_at_a_time,
+    task_7_no_change_is_forgotten,
+};
 
 /// A task whose creation is durable.
 fn live() -> Task {
@@ -228,38 +237,53 @@ fn key(task: &Task) -> String {
 
 fn check(before: &Task, event: Event, effect: Effect, after: &Task) {
     let context = format!("{before:?} --{event:?}--> {effect:?} {after:?}");
-    if before.status().is_terminal() {
-        assert_eq!(before.status(), after.status(), "TASK-1 {context}");
-        assert_eq!(before.cancel_requested(), after.cancel_requested(), "TASK-1 {context}");
-    }
+    let decided = |task: &Task| (task.status(), task.cancel_requested());
+    let stored = |record: Record| (record.status, record.cancel_requested);
+    task_1_a_terminal_status_stays(decided(before), decided(after), &context);
     if let (Some(old), Some(new)) = (before.durable(), after.durable()) {
-        assert!(!old.status.is_terminal() || old.status == new.status, "TASK-1 durable {context}");
-        assert!(old.revision <= new.revision, "TASK-6 {context}");
+        task_1_a_terminal_status_stays(stored(old), stored(new), &context);
+        assert!(old.revision <= new.revision, "{context}");
     }
     if event == Event::CancelRequested {
-        assert_eq!(before.status(), after.status(), "TASK-2 {context}");
+        task_2_a_cancel_request_keeps_the_status(before.status(), after.status(), &context);
     }
-    if after.status() == Status::Cancelled {
-        assert!(after.cancel_requested(), "TASK-5 {context}");
-    }
+    let observed = event == Event::ObservedCancel;
+    let statuses = (before.status(), after.status());
+    task_5_cancelled_needs_an_observed_intent(statuses, before.cancel_requested(), observed, &context);
     let ends = matches!(event, Event::Complete | Event::Fail | Event::ObservedCancel);
     if ends && before.status().is_terminal() {
-        assert_eq!(effect, Effect::TooLate(before.status()), "TASK-4 {context}");
-        assert_eq!(before, after, "TASK-4 {context}");
+        task_4_the_first_end_wins(before.status(), effect, &context);
+        assert_eq!(before, after, "{context}");
     }
+    check_effect(before, event, effect, after, &context);
+    // Let the store confirm everything; it then has what was decided.
+    let mut settled = after.clone();
+    for _ in 0..2 {
+        if let Some(record) = settled.writing() {
+            let _ = settled.handle(Event::Persisted(record.revision));
+        }
+    }
+    assert_eq!(settled.writing(), None, "{context}");
+    task_7_no_change_is_forgotten(decided(after), settled.durable(), &context);
+}
+
+fn check_effect(before: &Task, event: Event, effect: Effect, after: &Task, context: &String) {
     match effect {
         Effect::Announce { record, acknowledge_cancel, next } => {
-            assert_eq!(event, Event::Persisted(record.revision), "TASK-3 {context}");
-            assert_eq!(before.writing(), Some(record), "TASK-3 {context}");
-            assert_eq!(after.durable(), Some(record), "TASK-3 {context}");
+            assert_eq!(event, Event::Persisted(record.revision), "{context}");
+            task_3_only_what_the_store_has(record, before.writing(), context);
+            task_3_only_what_the_store_has(record, after.durable(), context);
             assert!(!acknowledge_cancel || settles(record), "TASK-3 {context}");
-            assert_eq!(next, after.writing(), "TASK-6 {context}");
-            assert!(next.is_none_or(|next| next.revision > record.revision), "TASK-6 {context}");
+            assert_eq!(next, after.writing(), "{context}");
+            if let Some(next) = next {
+                task_6_one_write_at_a_time(None, Some(record.revision), next, context);
+            }
         }
         Effect::Persist(record) => {
-            let free = before.writing().is_none() || matches!(event, Event::PersistFailed(_));
-            assert!(free, "TASK-6 {context}");
-            assert_eq!(after.writing(), Some(record), "TASK-6 {context}");
+            let failed = matches!(event, Event::PersistFailed(_));
+            let newest = before.writing().or(before.durable()).map(|record| record.revision);
+            task_6_one_write_at_a_time(before.writing().filter(|_| !failed), newest, record, context);
+            assert_eq!(after.writing(), Some(record), "{context}");
             assert_eq!(before.durable(), after.durable(), "TASK-3 {context}");
         }
         Effect::Acknowledged => {
@@ -271,17 +295,6 @@ fn check(before: &Task, event: Event, effect: Effect, after: &Task) {
             assert_eq!(before, after, "{context}")
         }
     }
-    // TASK-7: let the store confirm everything; it then has what was decided.
-    let mut settled = after.clone();
-    for _ in 0..2 {
-        if let Some(record) = settled.writing() {
-            let _ = settled.handle(Event::Persisted(record.revision));
-        }
-    }
-    let durable = settled.durable().expect("confirmed");
-    assert_eq!(settled.writing(), None, "TASK-7 {context}");
-    assert_eq!(durable.status, after.status(), "TASK-7 {context}");
-    assert_eq!(durable.cancel_requested, after.cancel_requested(), "TASK-7 {context}");
 }
 
 fn settles(record: Record) -> bool {

@@ -10,6 +10,7 @@ mod context;
 mod demo;
 mod dialogue;
 mod interop;
+mod invariants;
 mod outside;
 mod report;
 mod source;

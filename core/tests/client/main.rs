@@ -2,6 +2,8 @@
 #![expect(clippy::print_stdout, reason = "the searches report their size")]
 
 mod attempts;
+#[path = "../support/invariants/mod.rs"]
+mod invariants;
 #[path = "../support/key.rs"]
 mod key;
 mod scripts;

@@ -9,6 +9,11 @@ use steady_core::id::{CallId, WireId};
 use steady_core::retry::{BudgetConfig, Contract, SendPhase, Verdict};
 use steady_core::time::Instant;
 
+use super::invariants::{
+    call_1_one_outcome, call_2_a_fresh_wire_id, call_3_one_deadline_over_all_attempts,
+    call_4_unsafe_is_never_sent_again, call_5_one_signal_for_a_running_attempt,
+    retry_2_conditional_is_repeated_to_the_byte,
+};
 use super::key;
 use super::{Calls, answer, client, config, keyed, progress};
 
@@ -134,29 +139,35 @@ impl World {
                 Output::Idle { wake_at } => {
                     let due = wake_at.is_some_and(|at| at <= self.now);
                     assert!(!due || !matches!(op, Op::Timeout), "no due deadline remains: {op:?}");
-                    assert_eq!(signalled.len(), 0, "CALL-5: a signal without an end: {op:?}");
+                    call_5_one_signal_for_a_running_attempt(false, false, signalled.len(), &op);
                     break;
                 }
                 Output::Send { call, wire, attempt, payload } => {
-                    let fresh = self.calls.values().all(|known| known.wires.iter().all(|used| *used < wire));
-                    assert!(fresh, "CALL-2: {wire}");
+                    let used = self.calls.values().flat_map(|known| known.wires.iter().copied());
+                    call_2_a_fresh_wire_id(used, wire, &op);
                     let known = self.calls.get_mut(&call).expect("a call of ours");
-                    assert!(!known.over && known.out.is_none(), "CALL-1: one attempt at a time");
-                    assert!(!known.maybe_sent || known.contract != 2, "CALL-4");
+                    call_1_one_outcome(usize::from(known.over), &op);
+                    assert!(known.out.is_none(), "one attempt at a time");
+                    let contract = &contracts()[known.contract];
+                    call_4_unsafe_is_never_sent_again(contract.safety(), known.maybe_sent, &op);
+                    let again = (contract.safety(), contract.verdict(SendPhase::MaybeSent));
+                    retry_2_conditional_is_repeated_to_the_byte(again, (&"payload", &payload), &op);
                     assert!(self.link_up, "nothing is sent without a link");
                     known.wires.push(wire);
                     known.out = Some(wire);
-                    assert_eq!((usize::from(attempt.number()), payload), (known.wires.len(), "payload"));
+                    assert_eq!(usize::from(attempt.number()), known.wires.len());
+                    assert_eq!(payload, "payload");
                     assert!(known.wires.len() <= usize::from(self.size.attempts));
                     let maximum = known.started + Duration::from_nanos(self.size.maximum);
-                    let early = self.now < maximum || !matches!(op, Op::Timeout);
-                    assert!(early, "CALL-3: sent after the maximum");
+                    if matches!(op, Op::Timeout) {
+                        call_3_one_deadline_over_all_attempts(maximum, self.now, &op);
+                    }
                 }
                 Output::Signal { wire, signal } => {
                     assert_eq!(signal, expected, "rules C1, C2");
-                    let known = self.calls.values().find(|known| known.out == Some(wire));
-                    assert!(known.is_some(), "CALL-5: {wire} is not out");
-                    assert!(signalled.insert(wire, signal).is_none(), "CALL-5: twice");
+                    let out = self.calls.values().any(|known| known.out == Some(wire));
+                    let signals = 1 + usize::from(signalled.insert(wire, signal).is_some());
+                    call_5_one_signal_for_a_running_attempt(true, out, signals, &op);
                 }
                 Output::Progress { call, .. } => assert!(!self.calls[&call].over, "rule P3"),
                 Output::Listen { .. }
@@ -167,11 +178,11 @@ impl World {
                 | Output::Followed { .. } => panic!("nobody listens or follows here"),
                 Output::Finished { call, finished } => {
                     let known = self.calls.get_mut(&call).expect("a call of ours");
-                    assert!(!std::mem::replace(&mut known.over, true), "CALL-1: a second end");
+                    call_1_one_outcome(usize::from(std::mem::replace(&mut known.over, true)), &op);
                     let out = known.out.take();
-                    let given_up = out.is_some_and(|wire| signalled.remove(&wire).is_some());
+                    let signals = usize::from(out.is_some_and(|wire| signalled.remove(&wire).is_some()));
                     let answered = finished.outcome == Outcome::Answered(42);
-                    assert_eq!(given_up, out.is_some() && !answered, "CALL-5: {op:?}");
+                    call_5_one_signal_for_a_running_attempt(!answered, out.is_some(), signals, &op);
                     assert_eq!(finished.outcome == Outcome::NeverSent, lost(&finished.outcome) && !known.maybe_sent);
                     let maybe = known.maybe_sent || out.is_some();
                     let phase = if maybe { SendPhase::MaybeSent } else { SendPhase::NeverSent };

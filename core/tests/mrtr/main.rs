@@ -1,5 +1,7 @@
 //! Requests over several round trips, through the public interface (rules I1 to I5).
 
+#[path = "../support/invariants/mod.rs"]
+mod invariants;
 mod rounds;
 mod seal;
 

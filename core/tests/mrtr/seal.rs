@@ -9,6 +9,9 @@ use steady_core::rpc::RpcError;
 use steady_core::time::WallTime;
 
 use crate::TestMac;
+use crate::invariants::{
+    seal_1_it_opens_for_its_own_alone, seal_2_no_changed_text_opens, seal_3_a_failure_spends_nothing,
+};
 
 const PARAMS: &str = r#"{"name":"order","arguments":{"sku":"a-1","quantity":2},"_meta":{}}"#;
 const STAMP: Stamp =
@@ -88,9 +91,12 @@ fn single_use_is_spent_by_the_first_good_opening_alone() {
     let (ann, bob) = (binding("ann", "tools/call", PARAMS), binding("bob", "tools/call", PARAMS));
     let mut ledger = Ledger::default();
     assert_eq!(sealer.open_once(at(1_000), &bob, &state, &mut ledger), Err(StateError::OtherCaller));
-    assert_eq!(sealer.open_once(at(2_000), &ann, &state, &mut ledger), Err(StateError::Expired));
-    assert!(ledger.0.is_empty(), "SEAL-3");
-    assert!(sealer.open_once(at(1_000), &ann, &state, &mut ledger).is_ok());
+    let late = sealer.open_once(at(2_000), &ann, &state, &mut ledger);
+    assert_eq!(late, Err(StateError::Expired));
+    seal_3_a_failure_spends_nothing(&late, ledger.0.len(), &"another caller, then too late");
+    let good = sealer.open_once(at(1_000), &ann, &state, &mut ledger);
+    assert!(good.is_ok());
+    seal_3_a_failure_spends_nothing(&good, ledger.0.len(), &"the first good opening");
     assert_eq!(ledger.0.values().collect::<Vec<_>>(), [&at(1_500)]);
     assert_eq!(sealer.open_once(at(1_000), &ann, &state, &mut ledger), Err(StateError::Replayed));
     let twin = sealer.seal(Stamp { nonce: 8, ..STAMP }, &ann, b"v");
@@ -152,7 +158,7 @@ proptest! {
         bytes[at_byte.index(state.len())] ^= 1 << bit;
         let changed = String::from_utf8(bytes).expect("ASCII");
         let result = Sealer::new(TestMac(1)).open(at(1_000), &binding("ann", "tools/call", PARAMS), &changed);
-        prop_assert!(matches!(result, Err(StateError::Malformed | StateError::Forged)), "{:?}", result);
+        seal_2_no_changed_text_opens(&result, &changed);
     }
 
     #[test]
@@ -162,9 +168,12 @@ proptest! {
         let same_request = name == "\"order\"" && quantity == 2;
         let opened = Sealer::new(TestMac(1)).open(at(1_000), &binding(&principal, "tools/call", &params), &sealed(b"v"));
         let expected = if principal != "ann" { StateError::OtherCaller } else { StateError::OtherRequest };
-        prop_assert_eq!(opened.err(), (principal != "ann" || !same_request).then_some(expected), "SEAL-1");
+        if principal != "ann" || !same_request {
+            seal_1_it_opens_for_its_own_alone(&opened, &(&principal, &params));
+        }
+        prop_assert_eq!(opened.err(), (principal != "ann" || !same_request).then_some(expected));
         let opened = Sealer::new(TestMac(1)).open(at(1_000), &binding("ann", "tools/call", &params), &sealed(b"v"));
-        prop_assert_eq!(opened.err(), (!same_request).then_some(StateError::OtherRequest), "SEAL-1");
+        prop_assert_eq!(opened.err(), (!same_request).then_some(StateError::OtherRequest));
     }
 
     #[test]

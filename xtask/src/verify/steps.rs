@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{demo, interop, outside, statements, tidy};
+use super::{demo, interop, invariants, outside, statements, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -38,6 +38,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[],
         run: tidy::run,
         next: "each line names the file and the rule; the rules are at the top of xtask/src/verify/tidy.rs",
+    },
+    Step {
+        name: "invariants",
+        proves: "every invariant has a checker that tests call and that can fail, every cited id exists",
+        required: true,
+        tools: &[],
+        run: invariants::run,
+        next: "ids are declared in the docs of core/src; their checkers are in core/tests/support/invariants",
     },
     Step {
         name: "no-std",

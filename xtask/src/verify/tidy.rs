@@ -47,22 +47,27 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     Error::unless_empty(findings)
 }
 
-fn relative(path: &Path, root: &Path) -> String {
+pub(crate) fn relative(path: &Path, root: &Path) -> String {
     path.strip_prefix(root).unwrap_or(path).to_string_lossy().replace('\\', "/")
 }
 
 /// All files of code below `root`, in a fixed order.
 fn files_of_code(root: &Path) -> Result<Vec<PathBuf>, Error> {
+    files_that_end(root, &CODE)
+}
+
+/// All files below `root` with one of these extensions, in a fixed order.
+pub(crate) fn files_that_end(root: &Path, ends: &[&str]) -> Result<Vec<PathBuf>, Error> {
     let mut files = Vec::new();
     let mut folders = vec![root.to_path_buf()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).map_err(Error::file(&folder))? {
             let path = entry.map_err(Error::file(&folder))?.path();
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            let is_code = path.extension().is_some_and(|end| CODE.iter().any(|code| end == *code));
+            let wanted = path.extension().is_some_and(|end| ends.iter().any(|wanted| end == *wanted));
             if path.is_dir() && !path.is_symlink() && !NOT_OURS.contains(&&*name) {
                 folders.push(path);
-            } else if path.is_file() && is_code {
+            } else if path.is_file() && wanted {
                 files.push(path);
             }
         }

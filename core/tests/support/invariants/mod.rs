@@ -7,6 +7,7 @@
 
 mod client;
 mod coordinator;
+mod mrtr;
 mod outbound;
 mod request;
 mod retry;
@@ -15,6 +16,7 @@ mod task;
 
 pub(crate) use client::*;
 pub(crate) use coordinator::*;
+pub(crate) use mrtr::*;
 pub(crate) use outbound::*;
 pub(crate) use request::*;
 pub(crate) use retry::*;
