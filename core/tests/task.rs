@@ -281,7 +281,7 @@ fn check_effect(before: &Task, event: Event, effect: Effect, after: &Task, conte
         }
         Effect::Persist(record) => {
             let failed = matches!(event, Event::PersistFailed(_));
-            let newest = before.writing().or(before.durable()).map(|record| record.revision);
+            let newest = before.writing().or_else(|| before.durable()).map(|record| record.revision);
             task_6_one_write_at_a_time(before.writing().filter(|_| !failed), newest, record, context);
             assert_eq!(after.writing(), Some(record), "{context}");
             assert_eq!(before.durable(), after.durable(), "TASK-3 {context}");
