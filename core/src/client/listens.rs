@@ -119,10 +119,19 @@ impl<P: Clone, R> Client<P, R> {
 
     /// Sends the listen requests that are due, and gives up those that were not acknowledged in time.
     pub(super) fn tick_listens(&mut self, now: Instant) {
-        let ids = self.listens.entries.iter();
-        let due = ids.filter(|(_, entry)| self.link_up || entry.wire.is_some());
-        let due: alloc::vec::Vec<SubscriptionId> = due.map(|(id, _)| *id).collect();
-        for id in due {
+        let link_up = self.link_up;
+        self.clock_listens(now, |entry| link_up || entry.wire.is_some());
+    }
+
+    /// The link is there again: sends what waited for it. No deadline is looked at, an acknowledgement may be in hand.
+    pub(super) fn relink_listens(&mut self, now: Instant) {
+        self.clock_listens(now, |entry| entry.wire.is_none());
+    }
+
+    fn clock_listens(&mut self, now: Instant, which: impl Fn(&Entry) -> bool) {
+        let ids = self.listens.entries.iter().filter(|(_, entry)| which(entry));
+        let ids: alloc::vec::Vec<SubscriptionId> = ids.map(|(id, _)| *id).collect();
+        for id in ids {
             self.feed(now, id, Event::Clock, None);
         }
     }

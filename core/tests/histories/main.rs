@@ -7,7 +7,7 @@
 
 mod attempts;
 mod history;
-//mod lifecycle;
-//mod recovery;
+mod lifecycle;
+mod recovery;
 //mod replays;
-//mod tasks;
+mod tasks;

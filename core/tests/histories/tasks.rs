@@ -167,8 +167,8 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) -> Effect {
-        let effect = self.mangle(self.task.clone().handle(event), event);
-        let _right: Effect = self.task.handle(event);
+        let effect = self.task.handle(event);
+        let effect = self.mangle(effect, event);
         self.seen.insert(name(effect));
         self.seen.insert(self.status.as_str());
         effect
