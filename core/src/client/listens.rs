@@ -1,7 +1,8 @@
 //! A client's subscriptions: which listen request carries which, and nothing after a gap before it is refetched (rule L5).
 //!
 //! After a recovered stream opens, the application is told the gap and what to refetch. Until it says that it has, notices
-//! are not delivered; one that comes meanwhile makes the gap come again, so nothing is lost and nothing waits in a queue.
+//! are not delivered; one that comes meanwhile, or a further loss, makes the gap come again, so nothing is lost and nothing
+//! waits in a queue. One gap of a subscription is told at a time.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -93,7 +94,7 @@ impl<P: Clone, R> Client<P, R> {
         self.feed(now, id, Event::Close, None);
     }
 
-    /// The application has refetched what the last [`Output::Gap`] named: notices may go on.
+    /// The application has refetched what the last [`Output::Gap`] named: notices may go on, or the gap comes again.
     pub fn refetched(&mut self, id: SubscriptionId) {
         let Some(entry) = self.listens.entries.get_mut(&id) else { return };
         match entry.gap {
@@ -142,7 +143,11 @@ impl<P: Clone, R> Client<P, R> {
             Effect::Nothing | Effect::Violation(_) | Effect::Stale | Effect::TooLate => {}
             Effect::Listen => self.send_listen(id),
             Effect::Opened { refetch: false } => {}
-            Effect::Opened { refetch: true } => self.open_gap(id),
+            Effect::Opened { refetch: true } => match entry.gap {
+                Gap::None => self.open_gap(id),
+                // What is read now may be older than this loss: it does not answer for it.
+                Gap::Refetching | Gap::RefetchingAgain => entry.gap = Gap::RefetchingAgain,
+            },
             Effect::Deliver => match (entry.gap, notice) {
                 (Gap::None, Some(notice)) => self.outputs.push_back(Output::Notice { subscription: id, notice }),
                 (Gap::None, None) => {}

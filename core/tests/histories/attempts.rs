@@ -71,9 +71,8 @@ pub(crate) struct Attempts;
 impl Machine for Attempts {
     const NAME: &'static str = "attempts";
     const LENGTH: usize = 60;
-    const KINDS: &'static [&'static str] = &[
-        "send", "resend", "signal", "progress", "answered", "cancelled", "idle", "maximum", "never sent", "unknown",
-    ];
+    const KINDS: &'static [&'static str] =
+        &["send", "resend", "signal", "progress", "answered", "cancelled", "idle", "maximum", "never sent", "unknown"];
     const MUTANTS: &'static [Mutant] = &[
         Mutant::FinishesTwice,
         Mutant::ReusesAWireId,
@@ -110,6 +109,16 @@ impl Machine for Attempts {
             3 => Just(Op::Onto),
             4 => Just(Op::Timeout),
             7 => Just(Op::Drain),
+        ]
+        .boxed()
+    }
+
+    fn phrase() -> BoxedStrategy<Vec<Op>> {
+        let resent = |op| vec![op, Op::Wait(16), Op::Timeout, Op::Drain];
+        prop_oneof![
+            12 => Self::op().prop_map(|op| vec![op]),
+            1 => (0..4_usize).prop_map(move |call| resent(Op::NotSent(call))),
+            1 => (0..4_usize).prop_map(move |call| resent(Op::StreamLost(call))),
         ]
         .boxed()
     }
@@ -346,7 +355,7 @@ pub(crate) const fn backoff(base: u64, cap: u64) -> Backoff {
 
 #[test]
 fn a_clients_calls_hold_their_model() {
-    history::hold::<Attempts>(400);
+    history::hold::<Attempts>(250);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use proptest::strategy::BoxedStrategy;
+use proptest::strategy::{BoxedStrategy, Strategy};
 use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
 
 /// The kinds of outputs that a history brought about.
@@ -24,10 +24,15 @@ pub(crate) trait Machine {
     const KINDS: &'static [&'static str];
     /// Wrong machines that the model must catch.
     const MUTANTS: &'static [Self::Mutant];
-    type Op: Clone + Debug + Display + FromStr<Err = String>;
+    type Op: Clone + 'static + Debug + Display + FromStr<Err = String>;
     type Mutant: Copy + Debug + 'static;
 
     fn op() -> BoxedStrategy<Self::Op>;
+
+    /// Operations that go together, where single ones would seldom come far.
+    fn phrase() -> BoxedStrategy<Vec<Self::Op>> {
+        Self::op().prop_map(|op| vec![op]).boxed()
+    }
 
     /// Runs the history, on the machine itself or on a wrong one.
     fn check(ops: &[Self::Op], mutant: Option<Self::Mutant>) -> Result<Seen, String>;
@@ -130,7 +135,8 @@ fn find<M: Machine>(
     let asked = std::env::var("PROPTEST_CASES").ok().filter(|_| mutant.is_none());
     let cases = asked.and_then(|asked| asked.parse().ok()).unwrap_or(cases);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    let histories = proptest::collection::vec(M::op(), 1..=M::LENGTH);
+    let phrases = proptest::collection::vec(M::phrase(), 1..=M::LENGTH);
+    let histories = phrases.prop_map(|phrases| phrases.into_iter().flatten().take(M::LENGTH).collect::<Vec<_>>());
     let result = TestRunner::new(config).run(&histories, |ops| {
         let kinds = guarded::<M>(&ops, mutant).map_err(TestCaseError::fail)?;
         seen.borrow_mut().extend(kinds);
@@ -138,9 +144,27 @@ fn find<M: Machine>(
     });
     match result {
         Ok(()) => None,
-        Err(TestError::Fail(reason, ops)) => Some((reason.message().to_owned(), ops)),
+        Err(TestError::Fail(reason, ops)) => Some(shrink_further::<M>(reason.message().to_owned(), ops, mutant)),
         Err(TestError::Abort(reason)) => panic!("{}: {reason}", M::NAME),
     }
+}
+
+/// Leaves out single operations, also of a phrase, as long as it still fails.
+fn shrink_further<M: Machine>(
+    mut reason: String,
+    mut ops: Vec<M::Op>,
+    mutant: Option<M::Mutant>,
+) -> (String, Vec<M::Op>) {
+    let mut at = 0;
+    while at < ops.len() {
+        let mut fewer = ops.clone();
+        fewer.remove(at);
+        match guarded::<M>(&fewer, mutant) {
+            Ok(_) => at += 1,
+            Err(why) => (reason, ops, at) = (why, fewer, 0),
+        }
+    }
+    (reason, ops)
 }
 
 /// Runs a history; a panic of the machine is a failure like any other.

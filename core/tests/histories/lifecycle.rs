@@ -47,8 +47,20 @@ impl Machine for Lifecycle {
     const NAME: &'static str = "lifecycle";
     const LENGTH: usize = 60;
     const KINDS: &'static [&'static str] = &[
-        "result", "idle", "maximum", "silence", "progress", "lossless", "held", "quiet", "duplicate id",
-        "duplicate token", "full", "closed", "listen ended", "straggler",
+        "result",
+        "idle",
+        "maximum",
+        "silence",
+        "progress",
+        "lossless",
+        "held",
+        "quiet",
+        "duplicate id",
+        "duplicate token",
+        "full",
+        "closed",
+        "listen ended",
+        "straggler",
     ];
     const MUTANTS: &'static [Mutant] = &[
         Mutant::AnswersTwice,
@@ -100,7 +112,7 @@ impl Machine for Lifecycle {
 
 #[test]
 fn a_servers_requests_hold_their_model() {
-    history::hold::<Lifecycle>(800);
+    history::hold::<Lifecycle>(400);
 }
 
 #[test]

@@ -9,5 +9,5 @@ mod attempts;
 mod history;
 mod lifecycle;
 mod recovery;
-//mod replays;
+mod replays;
 mod tasks;

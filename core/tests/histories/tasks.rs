@@ -43,8 +43,20 @@ impl Machine for Tasks {
     const NAME: &'static str = "tasks";
     const LENGTH: usize = 60;
     const KINDS: &'static [&'static str] = &[
-        "persist", "deferred", "announce", "acknowledged", "continue", "observe", "too late", "not requested", "ignored",
-        "working", "input_required", "completed", "failed", "cancelled",
+        "persist",
+        "deferred",
+        "announce",
+        "acknowledged",
+        "continue",
+        "observe",
+        "too late",
+        "not requested",
+        "ignored",
+        "working",
+        "input_required",
+        "completed",
+        "failed",
+        "cancelled",
     ];
     const MUTANTS: &'static [Mutant] = &[
         Mutant::AnnouncesTooEarly,
@@ -353,7 +365,7 @@ const fn name(effect: Effect) -> &'static str {
 
 #[test]
 fn a_durable_task_holds_its_model() {
-    history::hold::<Tasks>(1500);
+    history::hold::<Tasks>(500);
 }
 
 #[test]

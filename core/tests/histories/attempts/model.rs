@@ -78,11 +78,7 @@ impl Call {
         self.wired = false;
         let verdict = match outcome {
             Outcome::Answered(_) => None,
-            Outcome::Cancelled
-            | Outcome::IdleTimeout
-            | Outcome::MaxTimeout
-            | Outcome::NeverSent
-            | Outcome::Unknown => {
+            Outcome::Cancelled | Outcome::IdleTimeout | Outcome::MaxTimeout | Outcome::NeverSent | Outcome::Unknown => {
                 self.signal = taken;
                 Some(self.class.contract().verdict(phase))
             }

@@ -293,7 +293,10 @@ impl World {
                     ensure!(wake_at.is_none_or(|at| at > self.now), "COORD-4: {wake_at:?} at {}", self.now);
                     let held = self.held.values().map(|(_, until)| *until).min();
                     let due = self.model.next_due().into_iter().chain(held).min();
-                    ensure!(due.is_none() || wake_at.is_some() && wake_at <= due, "due at {due:?}, woken at {wake_at:?}");
+                    ensure!(
+                        due.is_none() || wake_at.is_some() && wake_at <= due,
+                        "due at {due:?}, woken at {wake_at:?}"
+                    );
                     return Ok(());
                 }
             }

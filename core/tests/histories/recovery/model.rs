@@ -120,7 +120,8 @@ impl Model {
     /// The requests and gaps that wait to be taken.
     pub(super) fn queued(&mut self, now: Instant, waiting: &[Out]) -> Result<(), String> {
         for sub in &mut self.subscriptions {
-            let gaps = waiting.iter().filter(|out| matches!(out, Output::Gap { subscription, .. } if *subscription == sub.id));
+            let gaps =
+                waiting.iter().filter(|out| matches!(out, Output::Gap { subscription, .. } if *subscription == sub.id));
             sub.queued = gaps.count();
             for output in waiting {
                 let Output::Listen { subscription, wire, .. } = output else { continue };
@@ -181,7 +182,7 @@ impl Model {
     pub(super) fn end(&mut self, sub: usize, end: End) {
         if let Some(sub) = self.subscriptions.get_mut(sub).filter(|sub| sub.end.is_none()) {
             sub.end = Some(end);
-            sub.signal = sub.out();
+            sub.signal = sub.out().or(sub.signal);
             (sub.wire, sub.open) = (None, false);
         }
     }
@@ -189,7 +190,7 @@ impl Model {
     pub(super) fn timeout(&mut self, now: Instant) {
         for sub in &mut self.subscriptions {
             if sub.wire.is_some() && !sub.open && now >= sub.since + ACK_DEADLINE {
-                sub.signal = sub.out();
+                sub.signal = sub.out().or(sub.signal);
                 sub.lost(now);
             }
         }
