@@ -23,7 +23,7 @@ history::ops! { Class {
     "unsafe" => Unsafe,
 }}
 
-// Calls are numbered from 0 as they start; an operation on one that is not there does nothing.
+// Calls are counted back from the newest, which is 0; an operation on one that is not there does nothing.
 history::ops! { Op {
     "call" => Call(class: Class),
     "cancel" => Cancel(call: usize),
@@ -88,13 +88,12 @@ impl Machine for Attempts {
     type Mutant = Mutant;
 
     fn op() -> BoxedStrategy<Op> {
-        let call = 0..6_usize;
+        let call = 0..4_usize;
         let value = 0..6_u8;
-        let class = prop_oneof![Just(Class::Safe), Just(Class::Keyed), Just(Class::Unsafe)];
         prop_oneof![
-            6 => class.prop_map(Op::Call),
+            5 => class().prop_map(Op::Call),
             2 => call.clone().prop_map(Op::Cancel),
-            3 => call.clone().prop_map(Op::Answer),
+            4 => call.clone().prop_map(Op::Answer),
             1 => call.clone().prop_map(Op::LateAnswer),
             1 => Just(Op::UnknownAnswer),
             6 => (call.clone(), value.clone()).prop_map(|(call, value)| Op::Progress(call, value)),
@@ -102,13 +101,13 @@ impl Machine for Attempts {
             3 => call.clone().prop_map(Op::NotSent),
             2 => call.clone().prop_map(Op::StreamLost),
             1 => call.prop_map(Op::StrayCancel),
-            2 => Just(Op::LinkLost),
+            1 => Just(Op::LinkLost),
             3 => Just(Op::LinkUp),
-            3 => (0..40_u8).prop_map(Op::Wait),
-            2 => Just(Op::Before),
-            3 => Just(Op::Onto),
+            3 => (0..16_u8).prop_map(Op::Wait),
+            1 => Just(Op::Before),
+            1 => Just(Op::Onto),
             4 => Just(Op::Timeout),
-            7 => Just(Op::Drain),
+            9 => Just(Op::Drain),
         ]
         .boxed()
     }
@@ -116,9 +115,14 @@ impl Machine for Attempts {
     fn phrase() -> BoxedStrategy<Vec<Op>> {
         let resent = |op| vec![op, Op::Wait(16), Op::Timeout, Op::Drain];
         prop_oneof![
-            12 => Self::op().prop_map(|op| vec![op]),
-            1 => (0..4_usize).prop_map(move |call| resent(Op::NotSent(call))),
+            20 => Self::op().prop_map(|op| vec![op]),
+            3 => class().prop_map(|class| vec![Op::Call(class), Op::Drain]),
+            2 => (0..3_usize).prop_map(move |call| resent(Op::NotSent(call))),
             1 => (0..4_usize).prop_map(move |call| resent(Op::StreamLost(call))),
+            // A call that reports lives on to its maximum.
+            1 => (0..4_usize, 0..4_u8).prop_map(|(call, value)| {
+                vec![Op::Progress(call, value), Op::Wait(45), Op::Progress(call, value + 1), Op::Onto, Op::Timeout]
+            }),
         ]
         .boxed()
     }
@@ -131,6 +135,10 @@ impl Machine for Attempts {
         ensure!(at_once.1 == always.1, "the drain point changed what is counted");
         Ok(as_written.2)
     }
+}
+
+fn class() -> impl Strategy<Value = Class> {
+    prop_oneof![Just(Class::Safe), Just(Class::Keyed), Just(Class::Unsafe)]
 }
 
 fn run(ops: &[Op], mutant: Option<Mutant>, drains: Drains) -> Result<(Vec<Out>, Counters, Seen), String> {
@@ -198,7 +206,7 @@ impl World {
                 }
             }
             Op::Cancel(call) => {
-                if let Some(id) = self.model.calls.get(call).map(|call| call.id) {
+                if let Some((call, id)) = self.model.back(call) {
                     self.client.cancel(now, id);
                     self.model.give_up(call, Outcome::Cancelled);
                 }
@@ -355,7 +363,7 @@ pub(crate) const fn backoff(base: u64, cap: u64) -> Backoff {
 
 #[test]
 fn a_clients_calls_hold_their_model() {
-    history::hold::<Attempts>(250);
+    history::hold::<Attempts>(350);
 }
 
 #[test]

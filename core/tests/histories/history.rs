@@ -1,7 +1,8 @@
 //! What all histories share: operations as lines of text, the run of a property, the list it shrinks to, and replay.
 
 use std::any::Any;
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{Debug, Display};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -88,19 +89,21 @@ pub(crate) use ensure;
 
 /// The machine holds what its model says, in histories that differ from run to run. `PROPTEST_CASES` runs more of them.
 pub(crate) fn hold<M: Machine>(cases: u32) {
-    let seen = std::cell::RefCell::new(Seen::new());
+    let seen = RefCell::default();
     let failure = find::<M>(cases, None, &seen);
     if let Some((reason, ops)) = failure {
         panic!("{}", report::<M>(&reason, &ops));
     }
-    let missing: Vec<_> = M::KINDS.iter().filter(|kind| !seen.borrow().contains(*kind)).collect();
+    let seen = seen.into_inner();
+    println!("{}: histories in which each came about: {seen:?}", M::NAME);
+    let missing: Vec<_> = M::KINDS.iter().filter(|kind| !seen.contains_key(*kind)).collect();
     assert!(missing.is_empty(), "{}: the histories never came to {missing:?}", M::NAME);
 }
 
 /// Every wrong machine is caught, by a history that the right one passes.
 pub(crate) fn catch_mutants<M: Machine>() {
     for &mutant in M::MUTANTS {
-        let caught = find::<M>(2000, Some(mutant), &std::cell::RefCell::default());
+        let caught = find::<M>(2000, Some(mutant), &RefCell::default());
         let Some((reason, ops)) = caught else { panic!("{}: {mutant:?} is not caught", M::NAME) };
         println!("{} {mutant:?}: {reason}\n{}", M::NAME, lines(&ops));
         guarded::<M>(&ops, None).expect("the right machine passes");
@@ -130,16 +133,18 @@ pub(crate) fn folder() -> PathBuf {
 fn find<M: Machine>(
     cases: u32,
     mutant: Option<M::Mutant>,
-    seen: &std::cell::RefCell<Seen>,
+    seen: &RefCell<BTreeMap<&'static str, u32>>,
 ) -> Option<(String, Vec<M::Op>)> {
     let asked = std::env::var("PROPTEST_CASES").ok().filter(|_| mutant.is_none());
     let cases = asked.and_then(|asked| asked.parse().ok()).unwrap_or(cases);
     let config = Config { cases, failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() };
-    let phrases = proptest::collection::vec(M::phrase(), 1..=M::LENGTH);
+    let phrases = proptest::collection::vec(M::phrase(), M::LENGTH / 3..=M::LENGTH);
     let histories = phrases.prop_map(|phrases| phrases.into_iter().flatten().take(M::LENGTH).collect::<Vec<_>>());
     let result = TestRunner::new(config).run(&histories, |ops| {
         let kinds = guarded::<M>(&ops, mutant).map_err(TestCaseError::fail)?;
-        seen.borrow_mut().extend(kinds);
+        for kind in kinds {
+            *seen.borrow_mut().entry(kind).or_default() += 1;
+        }
         Ok(())
     });
     match result {

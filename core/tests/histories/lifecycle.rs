@@ -89,13 +89,28 @@ impl Machine for Lifecycle {
             2 => id.clone().prop_map(Op::HandlerEnds),
             3 => id.clone().prop_map(Op::Cancel),
             1 => id.prop_map(Op::CancelOtherType),
-            3 => (0..40_u8).prop_map(Op::Wait),
-            2 => Just(Op::Before),
-            3 => Just(Op::Onto),
+            3 => (0..16_u8).prop_map(Op::Wait),
+            1 => Just(Op::Before),
+            2 => Just(Op::Onto),
             6 => Just(Op::Poll),
             9 => Just(Op::Pop),
             // Rare, or every history would be a short one.
             1 => prop_oneof![4 => Just(Op::Pop), 1 => Just(Op::Close), 1 => Just(Op::AdmitNoMore)],
+        ]
+        .boxed()
+    }
+
+    fn phrase() -> BoxedStrategy<Vec<Op>> {
+        let (id, value) = (0..6_i64, 0..6_u8);
+        prop_oneof![
+            20 => Self::op().prop_map(|op| vec![op]),
+            1 => (id.clone(), value.clone())
+                .prop_map(|(id, value)| vec![Op::Report(id, value), Op::Report(id, value + 1)]),
+            // A request that reports lives on to its maximum.
+            1 => (id, value).prop_map(|(id, value)| {
+                let report = |more| Op::Report(id, value + more);
+                vec![report(0), Op::Wait(45), report(1), Op::Wait(45), report(2), Op::Onto, Op::Poll]
+            }),
         ]
         .boxed()
     }

@@ -17,7 +17,7 @@ use model::Model;
 type Subscriber = Client<(), u32>;
 pub(crate) type Out = Output<(), u32>;
 
-// Subscriptions are numbered from 0 as they start; what comes from the server comes under the newest request of one.
+// Subscriptions are counted back from the newest, which is 0; what comes from the server comes under the newest request of one.
 history::ops! { Op {
     "listen" => Listen(filter: usize),
     "listen-again" => ListenAgain(filter: usize),
@@ -89,18 +89,18 @@ impl Machine for Recovery {
         let sub = prop_oneof![4 => Just(0_usize), 1 => Just(1), 1 => Just(2)];
         let filter = 0..model::FILTERS.len();
         prop_oneof![
-            4 => filter.clone().prop_map(Op::Listen),
-            2 => filter.prop_map(Op::ListenAgain),
+            8 => filter.clone().prop_map(Op::Listen),
+            4 => filter.prop_map(Op::ListenAgain),
             1 => sub.clone().prop_map(Op::Unlisten),
             16 => sub.clone().prop_map(Op::Ack),
             16 => sub.clone().prop_map(Op::Notice),
             1 => sub.clone().prop_map(Op::OldAck),
             1 => sub.clone().prop_map(Op::OldNotice),
-            1 => sub.clone().prop_map(Op::End),
+            2 => sub.clone().prop_map(Op::End),
             1 => sub.clone().prop_map(Op::Refuse),
             1 => sub.clone().prop_map(Op::NotSent),
             6 => sub.clone().prop_map(Op::StreamLost),
-            6 => sub.prop_map(Op::Refetched),
+            10 => sub.prop_map(Op::Refetched),
             2 => Just(Op::LinkLost),
             4 => Just(Op::LinkUp),
             2 => (0..40_u8).prop_map(Op::Wait),
@@ -220,11 +220,11 @@ impl World {
     }
 
     fn id(&self, sub: usize) -> Option<SubscriptionId> {
-        self.model.subscriptions.get(sub).map(|sub| sub.id)
+        self.model.back(sub).map(|sub| sub.id)
     }
 
     fn listen(&mut self, filter: usize, again: bool) {
-        if self.model.subscriptions.len() < 3 {
+        if self.model.alive() < 3 {
             let parsed = Filter::parse(model::FILTERS[filter]).expect("a filter");
             let limits = Limits {
                 ack_deadline: model::ACK_DEADLINE,

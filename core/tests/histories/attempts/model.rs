@@ -17,7 +17,7 @@ use super::{Calls, Class, Out};
 pub(super) const INTERVAL: Duration = Duration::from_millis(10);
 pub(super) const BACKOFF: Backoff = super::backoff(8, 16);
 const IDLE: Duration = Duration::from_millis(50);
-const MAXIMUM: Duration = Duration::from_millis(120);
+const MAXIMUM: Duration = Duration::from_millis(80);
 
 impl Class {
     fn contract(self) -> Contract {
@@ -127,12 +127,18 @@ impl Model {
         Self { calls, stray_cancellations: 0, seen, link_up: true, late: 0, unknown: 0, refused: 0, last_wire: None }
     }
 
-    pub(super) fn newest(&self, call: usize) -> Option<WireId> {
-        self.calls.get(call)?.wires.last().copied()
+    /// The call this far back from the newest.
+    pub(super) fn back(&self, back: usize) -> Option<(usize, CallId)> {
+        let index = self.calls.len().checked_sub(back + 1)?;
+        Some((index, self.calls[index].id))
     }
 
-    pub(super) fn oldest(&self, call: usize) -> Option<WireId> {
-        self.calls.get(call)?.wires.first().copied()
+    pub(super) fn newest(&self, back: usize) -> Option<WireId> {
+        self.calls[self.back(back)?.0].wires.last().copied()
+    }
+
+    pub(super) fn oldest(&self, back: usize) -> Option<WireId> {
+        self.calls[self.back(back)?.0].wires.first().copied()
     }
 
     pub(super) fn call(&mut self, now: Instant, id: CallId, class: Class) {

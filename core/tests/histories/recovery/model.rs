@@ -80,12 +80,21 @@ impl Model {
         Self { subscriptions: Vec::new(), link_up: true, seen: Seen::new(), last_wire: None, late: 0 }
     }
 
+    pub(super) fn alive(&self) -> usize {
+        self.subscriptions.iter().filter(|sub| sub.end.is_none()).count()
+    }
+
+    /// The subscription this far back from the newest.
+    pub(super) fn back(&self, back: usize) -> Option<&Sub> {
+        self.subscriptions.iter().rev().nth(back)
+    }
+
     pub(super) fn newest(&self, sub: usize) -> Option<WireId> {
-        self.subscriptions.get(sub)?.wires.last().copied()
+        self.back(sub)?.wires.last().copied()
     }
 
     pub(super) fn oldest(&self, sub: usize) -> Option<WireId> {
-        self.subscriptions.get(sub)?.wires.first().copied()
+        self.back(sub)?.wires.first().copied()
     }
 
     pub(super) fn listen(&mut self, now: Instant, id: SubscriptionId, filter: usize, again: bool) {
@@ -180,7 +189,7 @@ impl Model {
     }
 
     pub(super) fn end(&mut self, sub: usize, end: End) {
-        if let Some(sub) = self.subscriptions.get_mut(sub).filter(|sub| sub.end.is_none()) {
+        if let Some(sub) = self.subscriptions.iter_mut().rev().nth(sub).filter(|sub| sub.end.is_none()) {
             sub.end = Some(end);
             sub.signal = sub.out().or(sub.signal);
             (sub.wire, sub.open) = (None, false);
@@ -198,7 +207,7 @@ impl Model {
 
     /// Whether the application has a gap to answer for; it answers.
     pub(super) fn refetched(&mut self, sub: usize) -> bool {
-        self.subscriptions.get_mut(sub).is_some_and(|sub| std::mem::take(&mut sub.refetching))
+        self.subscriptions.iter_mut().rev().nth(sub).is_some_and(|sub| std::mem::take(&mut sub.refetching))
     }
 
     /// After the clock or the link was looked at: no subscription waits longer than the longest pause.
@@ -293,7 +302,7 @@ impl Model {
     }
 
     pub(super) fn is_opening(&self, sub: usize) -> bool {
-        self.subscriptions.get(sub).is_some_and(|sub| sub.taken && sub.wire.is_some() && !sub.open)
+        self.back(sub).is_some_and(|sub| sub.taken && sub.wire.is_some() && !sub.open)
     }
 
     pub(super) fn is_at_rest(&self) -> bool {
