@@ -222,12 +222,11 @@ impl World {
 
     fn cancel(&mut self, id: &RequestId, newest: Option<Handle>) -> Result<(), String> {
         let expected = newest.and_then(|handle| self.model.cancel(handle));
-        if let Some(handle) = newest.filter(|_| self.mutant == Some(Mutant::AnswersACancelledRequest)) {
-            if let Some(Effect::Respond { permit, .. }) =
-                self.coordinator.seat(handle).map(|seat| seat.handle(self.now, Event::Complete))
-            {
-                return self.answer(permit, End::Result);
-            }
+        if let Some(handle) = newest.filter(|_| self.mutant == Some(Mutant::AnswersACancelledRequest))
+            && let Some(seat) = self.coordinator.seat(handle)
+            && let Effect::Respond { permit, .. } = seat.handle(self.now, Event::Complete)
+        {
+            return self.answer(permit, End::Result);
         }
         match self.coordinator.cancel(self.now, id) {
             Cancelled::Ended(handle, seat) => {
