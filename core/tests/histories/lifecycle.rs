@@ -106,6 +106,10 @@ impl Machine for Lifecycle {
             20 => Self::op().prop_map(|op| vec![op]),
             1 => (id.clone(), value.clone())
                 .prop_map(|(id, value)| vec![Op::Report(id, value), Op::Report(id, value + 1)]),
+            1 => (id.clone(), value.clone()).prop_map(|(id, value)| {
+                let lossless = Op::ReportLossless(id, value + 1);
+                vec![Op::Report(id, value), lossless, Op::Wait(25), Op::Report(id, value + 2)]
+            }),
             // A request that reports lives on to its maximum.
             1 => (id, value).prop_map(|(id, value)| {
                 let report = |more| Op::Report(id, value + more);
