@@ -2,8 +2,10 @@
 #![expect(clippy::print_stdout, reason = "the searches report their size")]
 
 mod attempts;
+mod follows;
 #[path = "../support/key.rs"]
 mod key;
+mod listens;
 mod scripts;
 mod search;
 
