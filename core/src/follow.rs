@@ -1,9 +1,10 @@
 //! A client that follows a durable task to its end by asking for it, in the server's rhythm (rules K2 to K4).
 //!
 //! ```text
-//!   start ──► Asking ── Seen, not terminal ──► Waiting ── Clock at `until`, or Notified ──► Asking
+//!   start ──► Asking ── Seen, not terminal ──► Waiting ── Clock at `until` ──► Asking
 //!               │  └──── Failed ─────────────► Waiting (backoff)
-//!               ├── Seen, terminal ──► Over(Terminal)
+//!               │        Notified, not terminal: in a pause the pause starts anew, while Asking nothing
+//!               ├── Seen or Notified, terminal ──► Over(Terminal)
 //!               └── Gone ────────────► Over(Gone)
 //!   everywhere: Stop ──► Over(Stopped);  the maximum ran out ──► Over(GaveUp)
 //! ```
@@ -103,8 +104,15 @@ pub enum End {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(clippy::exhaustive_enums, reason = "an event of a leaf machine is matched without a rest arm")]
 pub enum Event {
-    /// A status of the task: the answer to the question, or a notification that carries the whole state (rule K6).
+    /// The answer to the question.
     Seen {
+        /// Whether the status is terminal.
+        terminal: bool,
+        /// The server's poll interval, if it named one.
+        interval: Option<Duration>,
+    },
+    /// A notification, which carries the whole state too (rule K6). It answers no question that is out.
+    Notified {
         /// Whether the status is terminal.
         terminal: bool,
         /// The server's poll interval, if it named one.
@@ -165,10 +173,13 @@ impl Follow {
             return if event == Event::Clock { Effect::Nothing } else { Effect::TooLate };
         }
         match event {
-            Event::Seen { terminal: true, interval: _ } => self.finish(End::Terminal),
+            Event::Seen { terminal: true, interval: _ } | Event::Notified { terminal: true, interval: _ } => {
+                self.finish(End::Terminal)
+            }
+            Event::Notified { terminal: false, interval: _ } if self.state == State::Asking => Effect::Nothing,
             Event::Gone => self.finish(End::Gone),
             Event::Stop => self.finish(End::Stopped),
-            Event::Seen { terminal: false, interval } => {
+            Event::Seen { terminal: false, interval } | Event::Notified { terminal: false, interval } => {
                 self.attempt = Attempt::FIRST;
                 let pause = interval.unwrap_or(self.config.usual);
                 let pause = pause.max(self.config.shortest).min(self.config.longest.max(self.config.shortest));
@@ -265,6 +276,8 @@ mod tests {
         let events = [
             seen(Some(1000)),
             Event::Seen { terminal: true, interval: None },
+            Event::Notified { terminal: false, interval: Some(Duration::from_millis(700)) },
+            Event::Notified { terminal: true, interval: None },
             Event::Failed,
             Event::Gone,
             Event::Stop,
@@ -284,6 +297,9 @@ mod tests {
                     continue;
                 }
                 assert!(effect != Effect::Ask || before != State::Asking, "FOLLOW-2");
+                if let (State::Asking, Event::Notified { terminal: false, .. }) = (before, event) {
+                    assert_eq!(next.state(), before, "FOLLOW-2: the question is still out");
+                }
                 let wake_at = next.wake_at();
                 assert!(event != Event::Clock || wake_at.is_none_or(|at| at > now), "FOLLOW-3");
                 // Time only moves onto the next deadline; all that counts of it is the distance to the deadlines.

@@ -158,7 +158,8 @@ mod tests {
     fn names_are_unique_and_the_command_is_complete() {
         let names: BTreeSet<&str> = BENCHES.iter().map(|bench| bench.name).collect();
         assert_eq!(names.len(), BENCHES.len());
-        let line = BENCHES[1].command(Path::new("r"), Path::new("c")).to_string();
+        let stdio = BENCHES.iter().find(|bench| bench.name == "stdio").unwrap();
+        let line = stdio.command(Path::new("r"), Path::new("c")).to_string();
         assert_eq!(line, "STEADY_BENCH_ROWS=r CRITERION_HOME=c cargo bench -p mcp-steady-stdio --bench stdio");
     }
 }

@@ -1,7 +1,8 @@
 //! A client's subscriptions: which listen request carries which, and nothing after a gap before it is refetched (rule L5).
 //!
 //! After a recovered stream opens, the application is told the gap and what to refetch. Until it says that it has, notices
-//! are not delivered; one that comes meanwhile makes the gap come again, so nothing is lost and nothing waits in a queue.
+//! are not delivered; one that comes meanwhile, or a further loss, makes the gap come again, so nothing is lost and nothing
+//! waits in a queue. One gap of a subscription is told at a time.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -93,7 +94,7 @@ impl<P: Clone, R> Client<P, R> {
         self.feed(now, id, Event::Close, None);
     }
 
-    /// The application has refetched what the last [`Output::Gap`] named: notices may go on.
+    /// The application has refetched what the last [`Output::Gap`] named: notices may go on, or the gap comes again.
     pub fn refetched(&mut self, id: SubscriptionId) {
         let Some(entry) = self.listens.entries.get_mut(&id) else { return };
         match entry.gap {
@@ -119,10 +120,19 @@ impl<P: Clone, R> Client<P, R> {
 
     /// Sends the listen requests that are due, and gives up those that were not acknowledged in time.
     pub(super) fn tick_listens(&mut self, now: Instant) {
-        let ids = self.listens.entries.iter();
-        let due = ids.filter(|(_, entry)| self.link_up || entry.wire.is_some());
-        let due: alloc::vec::Vec<SubscriptionId> = due.map(|(id, _)| *id).collect();
-        for id in due {
+        let link_up = self.link_up;
+        self.clock_listens(now, |entry| link_up || entry.wire.is_some());
+    }
+
+    /// The link is there again: sends what waited for it. No deadline is looked at, an acknowledgement may be in hand.
+    pub(super) fn relink_listens(&mut self, now: Instant) {
+        self.clock_listens(now, |entry| entry.wire.is_none());
+    }
+
+    fn clock_listens(&mut self, now: Instant, which: impl Fn(&Entry) -> bool) {
+        let ids = self.listens.entries.iter().filter(|(_, entry)| which(entry));
+        let ids: alloc::vec::Vec<SubscriptionId> = ids.map(|(id, _)| *id).collect();
+        for id in ids {
             self.feed(now, id, Event::Clock, None);
         }
     }
@@ -133,7 +143,11 @@ impl<P: Clone, R> Client<P, R> {
             Effect::Nothing | Effect::Violation(_) | Effect::Stale | Effect::TooLate => {}
             Effect::Listen => self.send_listen(id),
             Effect::Opened { refetch: false } => {}
-            Effect::Opened { refetch: true } => self.open_gap(id),
+            Effect::Opened { refetch: true } => match entry.gap {
+                Gap::None => self.open_gap(id),
+                // What is read now may be older than this loss: it does not answer for it.
+                Gap::Refetching | Gap::RefetchingAgain => entry.gap = Gap::RefetchingAgain,
+            },
             Effect::Deliver => match (entry.gap, notice) {
                 (Gap::None, Some(notice)) => self.outputs.push_back(Output::Notice { subscription: id, notice }),
                 (Gap::None, None) => {}

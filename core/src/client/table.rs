@@ -146,7 +146,7 @@ impl<P: Clone, R> Client<P, R> {
                     self.send_if_due(now, call);
                     self.arm(call);
                 }
-                self.tick_listens(now);
+                self.relink_listens(now);
             }
         }
     }

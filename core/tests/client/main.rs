@@ -2,10 +2,12 @@
 #![expect(clippy::print_stdout, reason = "the searches report their size")]
 
 mod attempts;
+mod follows;
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
 #[path = "../support/key.rs"]
 mod key;
+mod listens;
 mod scripts;
 mod search;
 

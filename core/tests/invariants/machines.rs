@@ -94,6 +94,8 @@ fn every_sequence_of_a_client_that_follows() {
         seen_running(Some(ns(3))),
         seen_running(None),
         follow::Event::Seen { terminal: true, interval: None },
+        follow::Event::Notified { terminal: false, interval: None },
+        follow::Event::Notified { terminal: true, interval: None },
         follow::Event::Failed,
         follow::Event::Gone,
         follow::Event::Stop,
