@@ -205,8 +205,9 @@ impl World {
     fn answer(&mut self, permit: outbound::SendPermit, text: &str) {
         let handle = permit.handle();
         let ended = self.coordinator.seat(handle).and_then(|seat| seat.terminal());
-        // Over in silence, or answered before.
-        let before = ended.filter(|_| self.gone.contains(&handle) || !self.permits.insert(handle));
+        let first = self.permits.insert(handle);
+        let over = self.gone.contains(&handle) || !first;
+        let before = if over { ended } else { None };
         req_2_one_right_to_answer(before, ended, true, &text);
         self.outbound.finish(permit, text.as_bytes().to_vec()).expect("a place for each in flight");
     }

@@ -2,11 +2,13 @@
 
 use std::future::poll_fn;
 use std::sync::Arc as Shared;
-use std::task::Poll;
 
 use steady_core::kernel::{BoxFuture, Context as Request, Exchange};
 
-use super::invariants::{prog_1_values_increase, prog_3_nothing_passes_after_the_end, req_1_one_terminal_state};
+use super::invariants::{
+    out_3_nothing_follows_the_end, prog_1_values_increase, prog_3_nothing_passes_after_the_end,
+    req_1_one_terminal_state,
+};
 use super::ports::{Once, REQUEST, Still, Then, config};
 use super::shim::{ALL, block_on, models, spawn};
 
@@ -103,13 +105,16 @@ fn two_tasks_of_a_handler_report_in_order() {
     let second = context.report(2.0, None, "");
     helper.join().expect("no panic");
     assert!(second, "no greater value came before it");
-    drop(task);
-    let (mut newest, mut cx) = (None, std::task::Context::from_waker(std::task::Waker::noop()));
-    let mut out = Vec::new();
-    while let Poll::Ready(Some(_)) = exchange.poll_message(&mut cx, &mut out) {
-        let text = String::from_utf8(std::mem::take(&mut out)).expect("UTF-8");
-        let value = if text.contains("\"progress\":2") { 2.0 } else { 1.0 };
-        prog_1_values_increase(newest.replace(value), value, &text);
+    block_on(task);
+    let (mut newest, mut over) = (None, false);
+    while let Some((text, last)) = next(&mut exchange) {
+        out_3_nothing_follows_the_end(over, &text);
+        over = last;
+        if !last {
+            let value = if text.contains("\"progress\":2") { 2.0 } else { 1.0 };
+            prog_1_values_increase(newest.replace(value), value, &text);
+        }
     }
+    assert!(over, "the answer came");
     assert_eq!(newest, Some(2.0), "PROG-1: the greatest value is the last");
 }
