@@ -126,8 +126,10 @@ fn death(done: &Finished, model: &str) -> Result<Option<String>, Error> {
     if done.success {
         return Ok(None);
     }
-    let why = panic_message(&done.all);
-    Ok(Some(why.unwrap_or("aborted").chars().take(60).collect()))
+    let why = panic_message(&done.all).unwrap_or("aborted");
+    // Where it happened is in the log.
+    let why = why.split(" at ").next().unwrap_or(why).trim_end_matches(':');
+    Ok(Some(why.chars().take(60).collect()))
 }
 
 /// The first line of the first panic: the line after the one that names the place.
@@ -269,6 +271,9 @@ queue: a  2            43            1.23 s  x       deadlock
         let killed =
             run("echo 'running 1 test'; echo; echo 'thread a panicked at b:1:2:'; echo 'deadlock; x'; exit 101");
         assert_eq!(death(&killed, "a").unwrap().as_deref(), Some("deadlock"));
+        let placed =
+            run("echo 'running 1 test'; echo 'thread a panicked at b:1:2:'; echo 'REQ-1: at (1, 2)'; exit 101");
+        assert_eq!(death(&placed, "a").unwrap().as_deref(), Some("REQ-1"));
         assert_eq!(death(&run("echo 'running 1 test'"), "a").unwrap(), None);
         assert_eq!(death(&run("echo 'running 1 test'; exit 134"), "a").unwrap().as_deref(), Some("aborted"));
         assert!(death(&run("echo 'running 0 tests'"), "a").is_err());
