@@ -16,7 +16,7 @@
 //! | at the same instant | who wins |
 //! |---|---|
 //! | a status in hand and the maximum, not handled yet | the status |
-//! | a notification while an answer is awaited | the answer; it is at least as new |
+//! | a notification while an answer is awaited | the answer, unless the notification is of the task's end: an end is final |
 //!
 //! Invariants: `FOLLOW-1` Over is never left; `FOLLOW-2` one question is out at a time; `FOLLOW-3` every deadline lies after
 //! the `now` that set it.
@@ -49,7 +49,7 @@ use crate::time::Instant;
 pub struct Config {
     /// Shortest pause between two questions, whatever the server says. Default 500 ms.
     pub shortest: Duration,
-    /// Longest pause, and the pause when the server names none. Default 30 s, and 5 s.
+    /// Longest pause, before a tenth is spread on top. Default 30 s.
     pub longest: Duration,
     /// The pause when the server names none. Default 5 s.
     pub usual: Duration,

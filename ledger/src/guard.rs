@@ -95,7 +95,13 @@ fn may_schema(action: &AuthAction<'_>) -> bool {
         | AuthAction::Attach { .. }
         | AuthAction::Detach { .. }
         | AuthAction::Pragma { .. }
+        // What is temporary hides tables of the same name from this connection, and is gone with it.
+        | AuthAction::CreateTempTable { .. }
+        | AuthAction::CreateTempIndex { .. }
+        | AuthAction::CreateTempTrigger { .. }
+        | AuthAction::CreateTempView { .. }
         | AuthAction::Unknown { .. } => false,
+        AuthAction::CreateView { view_name } => !is_ledgers(view_name),
         AuthAction::Read { table_name, .. }
         | AuthAction::Insert { table_name }
         | AuthAction::Delete { table_name }
@@ -104,8 +110,10 @@ fn may_schema(action: &AuthAction<'_>) -> bool {
         | AuthAction::DropTable { table_name }
         | AuthAction::AlterTable { table_name, .. }
         | AuthAction::CreateTrigger { table_name, .. }
-        | AuthAction::CreateTempTrigger { table_name, .. }
-        | AuthAction::CreateIndex { table_name, .. } => !is_ledgers(table_name),
+        | AuthAction::CreateIndex { table_name, .. }
+        | AuthAction::CreateVtable { table_name, .. }
+        | AuthAction::DropIndex { table_name, .. }
+        | AuthAction::DropTrigger { table_name, .. } => !is_ledgers(table_name),
         _ => true,
     }
 }

@@ -129,9 +129,10 @@ impl<R, W> LineLink<R, W> {
     }
 }
 
-/// Without the carriage return of a peer that writes text mode, and without blanks around.
+/// Without the carriage return of a peer that writes text mode, and without JSON's other blanks at the end.
 fn trim(line: &[u8]) -> &[u8] {
-    line.trim_ascii_end()
+    let end = line.iter().rposition(|byte| !matches!(byte, b' ' | b'\t' | b'\r'));
+    &line[..end.map_or(0, |last| last + 1)]
 }
 
 impl<R: AsyncRead + Unpin, W> LineLink<R, W> {

@@ -53,6 +53,8 @@ struct State {
     over_at: Option<Instant>,
     /// Open uncancellable sections.
     shields: u32,
+    /// Whether the request ended inside of one: only the end of that one moves the grace period, not a later one's.
+    ended_shielded: bool,
     waiters: Vec<(u64, Waker)>,
     next_waiter: u64,
 }
@@ -94,6 +96,7 @@ impl Slot {
             reason: None,
             over_at: None,
             shields: 0,
+            ended_shielded: false,
             waiters: Vec::new(),
             next_waiter: 0,
         };
@@ -233,7 +236,7 @@ impl Slot {
         state.shields = state.shields.saturating_sub(1);
         // The grace period starts at the end of the section, so that the handler can act on what it did in it. Whoever
         // keeps the period is told, since a handler that now waits for something else would not be polled again.
-        if state.shields == 0 && state.over_at.is_some() {
+        if state.shields == 0 && core::mem::take(&mut state.ended_shielded) {
             state.over_at = Some(now);
             let waiters = core::mem::take(&mut state.waiters);
             drop(state);
@@ -303,6 +306,7 @@ impl Slot {
 impl State {
     fn end(&mut self, now: Instant, reason: Option<CancelReason>) -> Vec<(u64, Waker)> {
         self.over_at = Some(now);
+        self.ended_shielded = self.shields > 0;
         match reason {
             // Whoever cancelled explains it in a moment, and wakes the waiters then.
             None => Vec::new(),

@@ -95,8 +95,8 @@ impl<'a> InputRequired<'a> {
         if self.requests.iter().any(|(other, ..)| &**other == key) {
             return Err(AskError::Duplicate(key.into()));
         }
-        // The result, its map and the request are three levels around the parameters.
-        let mut scanner = Scanner::new(params, MAX_NESTING - 3);
+        // The message, its result, the map and the request are four levels around the parameters.
+        let mut scanner = Scanner::new(params, MAX_NESTING - 4);
         let object = scanner.value().is_ok() && scanner.end().is_ok();
         if !object || Kind::of(kind.method(), Some(params)) != Some(kind) {
             return Err(AskError::Params(key.into()));

@@ -96,7 +96,8 @@ impl From<BindingError> for RpcError {
 
 impl<'a> Binding<'a> {
     /// Of the request with these parameters, by this authenticated (on stdio: configured) caller. Its metadata, the answers
-    /// and the state are no part of it: they differ from round to round.
+    /// and the state are no part of it: they differ from round to round. Nor is an idempotency key that stands outside of
+    /// the arguments: a state that guards a mutation must be opened once ([`Sealer::open_once`], rule I3).
     ///
     /// # Errors
     /// [`BindingError`].

@@ -138,9 +138,13 @@ pub fn parse_within(text: &str, nesting: usize) -> Result<Message<'_>, BadMessag
 }
 
 /// Makes a message of the members of an object.
-fn message(found: Found<'_, 6>) -> Result<Message<'_>, BadMessage> {
+fn message<'a>(found: Found<'a, 6>) -> Result<Message<'a>, BadMessage> {
     let [jsonrpc, id, method, params, result, error] = found.values;
     let method = method.filter(|method| *method != "null");
+    // Some peers write every member. A null beside the real one is as good as none.
+    let besides = |real: bool, other: Option<&'a str>| other.filter(|other| !real || *other != "null");
+    let result = besides(method.is_some(), result);
+    let error = besides(method.is_some() || result.is_some(), error);
     // An unreadable answer is told apart first: it is never answered.
     let answer = result.is_some() || error.is_some();
     if found.twice || jsonrpc != Some("\"2.0\"") || (answer && method.is_some()) {
@@ -226,6 +230,12 @@ mod tests {
             parse(r#"{"jsonrpc":"2.0","error":{"code":1,"message":""}}"#),
             Ok(Message::Response { id: None, body: Body::Error(_) })
         ));
+        for nulls in [
+            r#"{"jsonrpc":"2.0","id":3,"method":"m","result":null,"error":null}"#,
+            r#"{"jsonrpc":"2.0","id":3,"method":null,"result":1,"error":null}"#,
+        ] {
+            assert!(parse(nulls).is_ok(), "a null beside the real member is as good as none: {nulls}");
+        }
         assert!(matches!(
             parse(r#"{"jsonrpc":"2.0","id":3,"result":null}"#),
             Ok(Message::Response { id: Some(RequestId::Integer(3)), body: Body::Result(_) })
@@ -260,6 +270,7 @@ mod tests {
             ("42", BadMessage::Answer),
             (r#""log""#, BadMessage::Answer),
             ("[", BadMessage::NotJson),
+            (r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{}}"#, BadMessage::Answer),
         ];
         for (text, expected) in cases {
             assert_eq!(parse(text).map(|_| ()), Err(expected), "{text}");

@@ -1,6 +1,7 @@
 //! What the protocol keeps in `params._meta` of a request (rules M3 and M5).
 
 use alloc::borrow::Cow;
+use alloc::string::String;
 
 use serde_json::value::RawValue;
 
@@ -30,7 +31,7 @@ pub enum MetaError {
     Invalid(&'static str),
     /// The revision is not the one spoken here (-32022).
     #[error("protocol version {0:?} is not supported")]
-    Version(alloc::string::String),
+    Version(String),
 }
 
 impl From<MetaError> for RpcError {
@@ -96,7 +97,7 @@ pub fn request_meta<'a>(request_method: &str, params: Option<&'a RawValue>) -> R
     }
     if request_method == method::INITIALIZE {
         let requested = params.version.and_then(text);
-        return Err(MetaError::Version(requested.map_or_else(Default::default, Cow::into_owned)));
+        return Err(MetaError::Version(shortened(requested.as_deref().unwrap_or_default())));
     }
     let meta = params.meta.ok_or(MISSING_META)?;
     if meta.twice {
@@ -106,13 +107,19 @@ pub fn request_meta<'a>(request_method: &str, params: Option<&'a RawValue>) -> R
     let version = text(version.ok_or(MISSING_VERSION)?).ok_or(MALFORMED_META)?;
     let client_capabilities = client_capabilities.filter(|json| json.starts_with('{')).ok_or(MISSING_CAPABILITIES)?;
     if version != PROTOCOL_VERSION {
-        return Err(MetaError::Version(version.into_owned()));
+        return Err(MetaError::Version(shortened(&version)));
     }
     let progress_token = match progress_token {
         None => None,
         Some(token) => Some(ProgressToken(request_id(token).ok_or(BAD_TOKEN)?)),
     };
     Ok(RequestMeta { protocol_version: version, client_capabilities, progress_token })
+}
+
+/// A version as it is echoed: a refusal must stay small, whatever it refuses.
+fn shortened(version: &str) -> String {
+    const LONGEST: usize = 64;
+    version.char_indices().take_while(|(at, c)| at + c.len_utf8() <= LONGEST).map(|(_, c)| c).collect()
 }
 
 const UNREADABLE: MetaError = MetaError::Invalid("params must be JSON nested at most 128 levels deep");
@@ -159,6 +166,15 @@ mod tests {
         ] {
             assert_eq!(meta(params), Err(expected), "{params}");
         }
+    }
+
+    #[test]
+    fn what_a_refusal_echoes_is_short() {
+        let long = "é".repeat(1 << 20);
+        let params = alloc::format!(
+            r#"{{"_meta":{{"io.modelcontextprotocol/protocolVersion":"{long}","io.modelcontextprotocol/clientCapabilities":{{}}}}}}"#
+        );
+        assert_eq!(meta(&params), Err(MetaError::Version("é".repeat(32))));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use steady_core::mrtr::{
     AskError, Input, InputRequired, Kind, MAX_INPUTS, MAX_STATE_BYTES, NoRetry, Outcome, ResultError, Retry,
     RetryError, Wrong, is_final, read_result,
 };
-use steady_core::rpc::{Message, RpcError, parse};
+use steady_core::rpc::{Message, RpcError, encode, parse};
 
 const ALL: &str = r#"{"elicitation":{"form":{},"url":{}},"sampling":{"tools":{}},"roots":{}}"#;
 const FORM: &str = r#"{"message":"Which size?","requestedSchema":{"type":"object","properties":{}}}"#;
@@ -137,7 +137,14 @@ fn a_demand_that_makes_no_sense_is_not_built() {
     assert_eq!(demand.state(&"x".repeat(MAX_STATE_BYTES + 1)), Err(AskError::StateTooLong));
     assert_eq!(demand.ask("a", Kind::Roots, "{}"), Ok(()));
     assert_eq!(demand.ask("a", Kind::Form, FORM), Err(AskError::Duplicate("a".into())));
-    let deep = format!(r#"{{"x":{}{}}}"#, "[".repeat(125), "]".repeat(125));
+    // With the message, its result, the map and the request around them, 124 levels are the last that a client reads.
+    let nested = |levels: usize| format!(r#"{{"x":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1));
+    let mut deepest = demand.clone();
+    assert_eq!(deepest.ask("deep", Kind::Roots, &nested(124)), Ok(()));
+    let mut line = Vec::new();
+    encode::result(&mut line, &1.into(), &deepest.build().expect("built"));
+    assert!(parse(std::str::from_utf8(&line).expect("text")).is_ok(), "the whole message is read");
+    let deep = nested(125);
     for (kind, params) in [
         (Kind::Form, URL),
         (Kind::Url, FORM),
