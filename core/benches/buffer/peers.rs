@@ -26,7 +26,7 @@ pub(crate) trait Queue: Send + Sync + Sized + 'static {
     fn new(tokens: u32) -> (Self, Self::Consumer);
     fn push(&self, token: u32, progress: f64, message: &str);
     fn pop(&self, consumer: &mut Self::Consumer) -> Option<f64>;
-    /// Takes at least one message, sleeping until there is one; the last one's value.
+    /// Takes at least one message, sleeping until there is one; the least of their values.
     fn next(&self, consumer: &mut Self::Consumer) -> f64;
 }
 
@@ -111,13 +111,13 @@ impl Queue for Ours {
     }
 
     fn next(&self, (): &mut ()) -> f64 {
-        let mut last = None;
+        let mut least = f64::INFINITY;
         loop {
             while let Some((_, progress)) = self.queue.pop(Self::read) {
-                last = Some(progress);
+                least = least.min(progress);
             }
-            if let Some(last) = last {
-                return last;
+            if least < f64::INFINITY {
+                return least;
             }
             block_on(std::future::poll_fn(|cx| self.queue.park(cx)));
         }

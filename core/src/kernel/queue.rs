@@ -64,6 +64,7 @@ impl OutboundQueue {
     }
 
     /// Queues progress; see [`Outbound::progress`]. Never waits.
+    #[inline]
     pub fn progress(&self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
         self.push(|state| state.outbound.progress(handle, progress, total, message))
     }
@@ -141,21 +142,15 @@ impl OutboundQueue {
     }
 
     /// Takes the oldest message; see [`Outbound::pop`].
+    #[inline]
     pub fn pop<R>(&self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let mut state = self.state.lock();
         let popped = state.outbound.pop(encode);
-        while let Some(Refused { permit, body }) = state.backlog.pop_front() {
-            if let Err(refused) = state.outbound.finish(permit, body) {
-                state.backlog.push_front(refused);
-                break;
-            }
+        if state.waits_for_room() {
+            let waiting = state.make_use_of_room();
+            drop(state);
+            wake(waiting);
         }
-        if state.producers.is_empty() || !state.backlog.is_empty() || !state.outbound.lossless_fits(1) {
-            return popped;
-        }
-        let waiting = state.take_producers(|_| true);
-        drop(state);
-        wake(waiting);
         popped
     }
 
@@ -199,19 +194,42 @@ impl OutboundQueue {
         core::mem::swap(&mut self.state.lock().signals, into);
     }
 
+    #[inline]
     fn push<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
         let changed = change(&mut state);
-        let consumer = state.consumer.take();
-        drop(state);
-        if let Some(consumer) = consumer {
-            consumer.wake();
+        // A busy consumer has no waker here: looking is cheaper than taking.
+        if state.consumer.is_some() {
+            let consumer = state.consumer.take();
+            drop(state);
+            consumer.into_iter().for_each(Waker::wake);
         }
         changed
     }
 }
 
 impl State {
+    /// Whether a final or a producer waits for room.
+    #[inline]
+    fn waits_for_room(&self) -> bool {
+        !self.producers.is_empty() || !self.backlog.is_empty()
+    }
+
+    /// Gives the room that a pop made to finals that wait, then to the producers it answers with.
+    #[inline(never)]
+    fn make_use_of_room(&mut self) -> Vec<Waker> {
+        while let Some(Refused { permit, body }) = self.backlog.pop_front() {
+            if let Err(refused) = self.outbound.finish(permit, body) {
+                self.backlog.push_front(refused);
+                break;
+            }
+        }
+        if !self.backlog.is_empty() || !self.outbound.lossless_fits(1) {
+            return Vec::new();
+        }
+        self.take_producers(|_| true)
+    }
+
     fn take_producers(&mut self, which: impl Fn(Handle) -> bool) -> Vec<Waker> {
         let mut taken = Vec::new();
         self.producers.retain(|(handle, waker)| {
