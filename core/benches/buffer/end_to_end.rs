@@ -10,7 +10,7 @@ use criterion::{Criterion, Throughput};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use steady_core::kernel::OutboundQueue;
-use steady_core::outbound::{Config, Handle, Item};
+use steady_core::outbound::{Batch, Config, Handle, Item};
 use steady_core::rpc::encode;
 use tokio::sync::mpsc;
 
@@ -66,13 +66,12 @@ fn ours(lines: u64) -> Duration {
         })
     };
     let spent = measure(lines, |mut writer| {
-        let (mut bytes, mut written, started) = (Vec::new(), 0, cpu());
+        let (mut bytes, mut batch, mut written, started) = (Vec::new(), Batch::default(), 0, cpu());
         while written < lines {
-            let (before, sink) = (written, &mut bytes);
-            while sink.len() < 16 << 10 && queue.pop(|item| append(sink, item)).is_some() {
-                written += 1;
-            }
-            if written == before {
+            queue.pop_into(&mut batch, 64, usize::MAX);
+            written += batch.len() as u64;
+            batch.drain(|_, item| append(&mut bytes, item));
+            if bytes.is_empty() {
                 block_on(std::future::poll_fn(|cx| queue.park(cx)));
                 continue;
             }

@@ -12,7 +12,7 @@ use std::thread::Thread;
 use crossbeam_queue::ArrayQueue;
 use hashlink::LinkedHashMap;
 use steady_core::kernel::OutboundQueue;
-use steady_core::outbound::{Config, Handle, Item, Pushed};
+use steady_core::outbound::{Batch, Config, Handle, Item, Pushed};
 use tokio::sync::{broadcast, mpsc};
 
 use crate::CAPACITY;
@@ -43,7 +43,7 @@ impl Text for String {
 
 /// Forty bytes inside the message.
 #[derive(Clone)]
-pub(crate) struct Inline([u8; 40]);
+pub(crate) struct Inline(pub(crate) [u8; 40]);
 
 impl Text for Inline {
     fn of(text: &str) -> Self {
@@ -90,13 +90,13 @@ impl Ours {
 
 impl Queue for Ours {
     const NAME: &'static str = "ours";
-    type Consumer = ();
+    type Consumer = Batch;
 
-    fn new(tokens: u32) -> (Self, ()) {
+    fn new(tokens: u32) -> (Self, Batch) {
         let queue = OutboundQueue::new(Config { capacity: CAPACITY, ..Config::default() });
         let tokens: Vec<Handle> = (0..tokens).map(|index| Handle::new(index, 1)).collect();
         tokens.iter().for_each(|token| queue.open(*token, "{\"progress\":"));
-        (Self { queue, tokens }, ())
+        (Self { queue, tokens }, Batch::default())
     }
 
     #[inline]
@@ -106,16 +106,15 @@ impl Queue for Ours {
     }
 
     #[inline]
-    fn pop(&self, (): &mut ()) -> Option<f64> {
+    fn pop(&self, _: &mut Batch) -> Option<f64> {
         self.queue.pop(Self::read).map(|(_, progress)| progress)
     }
 
-    fn next(&self, (): &mut ()) -> f64 {
+    fn next(&self, batch: &mut Batch) -> f64 {
         let mut least = f64::INFINITY;
         loop {
-            while let Some((_, progress)) = self.queue.pop(Self::read) {
-                least = least.min(progress);
-            }
+            self.queue.pop_into(batch, 32, usize::MAX);
+            batch.drain(|_, item| least = least.min(Self::read(item)));
             if least < f64::INFINITY {
                 return least;
             }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::task::{Context, Poll, Waker};
 
 use super::sync::Mutex;
-use crate::outbound::{Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
+use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
 /// The shared outbound buffer of one connection or exchange.
@@ -152,6 +152,17 @@ impl OutboundQueue {
             wake(waiting);
         }
         popped
+    }
+
+    /// Takes the oldest messages under one lock, to be encoded outside of it; see [`Outbound::pop_into`].
+    pub fn pop_into(&self, batch: &mut Batch, messages: usize, bytes: usize) {
+        let mut state = self.state.lock();
+        state.outbound.pop_into(batch, messages, bytes);
+        if state.waits_for_room() {
+            let waiting = state.make_use_of_room();
+            drop(state);
+            wake(waiting);
+        }
     }
 
     /// Whether nothing waits to leave.

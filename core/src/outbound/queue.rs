@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::entry::{Item, Kept, Kind, Lost, Popped, Pushed, Refused, Slot, Stream};
-use super::{Coalesce, Config, Handle, SendPermit};
+use super::{Batch, Coalesce, Config, Handle, SendPermit};
 
 const NO_STREAM: Handle = Handle::new(u32::MAX, 0);
 
@@ -231,6 +231,21 @@ impl Outbound {
         slot.let_go();
         let handle = Some(Handle::new(slot.index, slot.generation));
         Some((Popped { handle, last: false }, encoded))
+    }
+
+    /// Takes the oldest messages, until `batch` holds this many or at least this many text bytes.
+    pub fn pop_into(&mut self, batch: &mut Batch, messages: usize, bytes: usize) {
+        while !batch.is_full(messages, bytes) {
+            if !self.kept.is_empty()
+                && let Some((kept, popped)) = self.pop_kept()
+            {
+                batch.take_kept(kept, popped);
+                continue;
+            }
+            let Some(position) = self.pop_evictable() else { break };
+            let slot = &mut self.ring[(position & self.mask) as usize];
+            batch.take_slot(slot, &self.streams[slot.index as usize].prefix);
+        }
     }
 
     /// Takes the kept messages that are next until one is of a live stream. Purged evictable ones in between go as well.
