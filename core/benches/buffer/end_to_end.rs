@@ -21,7 +21,8 @@ use crate::{CAPACITY, TEXT};
 const LINES: u64 = 1 << 14;
 /// Messages on their way at most: each is of a token of its own, so nothing coalesces and nothing is dropped.
 const ON_THEIR_WAY: u64 = 192;
-const PREFIX: &str = "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":7,\"progress\":";
+const PREFIX: &str =
+    "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":7,\"progress\":";
 
 /// CPU time of this thread so far.
 fn cpu() -> Duration {

@@ -268,7 +268,12 @@ impl<S: Service> Engine<S> {
     }
 
     /// Takes the oldest messages that wait to leave, lending each to `encode`; whether there were any.
-    pub(super) fn pop_into(&mut self, batch: &mut Batch, bytes: usize, mut encode: impl FnMut(Popped, Item<'_>)) -> bool {
+    pub(super) fn pop_into(
+        &mut self,
+        batch: &mut Batch,
+        bytes: usize,
+        mut encode: impl FnMut(Popped, Item<'_>),
+    ) -> bool {
         self.queue.pop_into(batch, MESSAGES, bytes);
         let any = !batch.is_empty();
         batch.drain(|popped, item| {
