@@ -17,10 +17,12 @@
 //!
 //! All operations are O(1) (amortised over the messages they drop) and reuse the memory of earlier messages.
 
+mod batch;
 mod config;
 mod entry;
 mod queue;
 
+pub use batch::Batch;
 pub use config::{Coalesce, Config};
 pub use entry::{Item, Lost, Popped, Pushed, Refused};
 pub use queue::Outbound;

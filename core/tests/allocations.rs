@@ -5,30 +5,39 @@
 use std::task::{Context, Poll, Waker};
 
 use steady_core::kernel::OutboundQueue;
-use steady_core::outbound::{Coalesce, Config, Handle, Item, Pushed};
+use steady_core::outbound::{Batch, Coalesce, Config, Handle, Item, Pushed};
 use steady_core::rpc::encode;
 
 const TEXT: &str = "a progress message of forty-odd bytes ...";
 const TOKENS: u32 = 64;
 
 /// What a connection does: pushes that queue, coalesce and evict, and pops into a reused buffer.
-fn round(queue: &OutboundQueue, calls: &[Handle], value: f64, out: &mut Vec<u8>) {
+fn round(queue: &OutboundQueue, calls: &[Handle], value: f64, batch: &mut Batch, out: &mut Vec<u8>) {
     for call in calls {
         assert_ne!(queue.progress(*call, value, Some(100.0), TEXT), Pushed::Closed);
         assert_ne!(queue.progress(*call, value + 0.5, Some(100.0), TEXT), Pushed::Closed);
     }
     out.clear();
-    while queue
-        .pop(|item| match item {
-            Item::Progress { prefix, progress, total, message } => {
-                encode::progress(out, prefix, progress, total, message);
-            }
-            Item::Text(text) => out.extend_from_slice(text),
-        })
-        .is_some()
-    {}
+    // One by one, then the rest together.
+    for _ in 0..8 {
+        assert!(queue.pop(|item| append(out, item)).is_some());
+    }
+    loop {
+        queue.pop_into(batch, 32, usize::MAX);
+        if batch.is_empty() {
+            break;
+        }
+        batch.drain(|_, item| append(out, item));
+    }
     let cx = Context::from_waker(Waker::noop());
     assert_eq!(queue.park(&cx), Poll::Pending);
+}
+
+fn append(out: &mut Vec<u8>, item: Item<'_>) {
+    match item {
+        Item::Progress { prefix, progress, total, message } => encode::progress(out, prefix, progress, total, message),
+        Item::Text(text) => out.extend_from_slice(text),
+    }
 }
 
 #[test]
@@ -39,14 +48,14 @@ fn progress_in_steady_state_allocates_nothing() {
         let queue = OutboundQueue::new(Config { capacity, coalesce, ..Config::default() });
         let calls: Vec<Handle> = (0..TOKENS).map(|index| Handle::new(index, 1)).collect();
         calls.iter().for_each(|call| queue.open(*call, "{\"progressToken\":1,\"progress\":"));
-        let mut out = Vec::new();
+        let (mut out, mut batch) = (Vec::new(), Batch::default());
         // Every place of the ring is used once, and gets its text buffer.
         for warm in 0..16_u8 {
-            round(&queue, &calls, f64::from(warm), &mut out);
+            round(&queue, &calls, f64::from(warm), &mut batch, &mut out);
         }
         let counted = allocation_counter::measure(|| {
             for value in 16..200_u8 {
-                round(&queue, &calls, f64::from(value), &mut out);
+                round(&queue, &calls, f64::from(value), &mut batch, &mut out);
             }
         });
         assert_eq!(counted.count_total, 0, "capacity {capacity}, {coalesce:?}: {counted:?}");

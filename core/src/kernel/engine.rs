@@ -20,11 +20,14 @@ use super::slot::{CancelReason, Slot};
 use super::sync::Arc;
 use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordinator, Start};
 use crate::id::RequestId;
-use crate::outbound::{self, Handle, Item, Popped};
+use crate::outbound::{self, Batch, Handle, Item, Popped};
 use crate::rpc::{
     self, Cancellation, Message, RequestMeta, RpcError, code, encode, method, read_cancellation, request_meta,
 };
 use crate::time::Instant;
+
+/// Messages taken from the queue under one lock. Those that still wait there can coalesce.
+const MESSAGES: usize = 32;
 
 /// Limits of a served connection or exchange.
 #[derive(Clone, Debug)]
@@ -262,6 +265,24 @@ impl<S: Service> Engine<S> {
             drop(self.coordinator.release(handle));
         }
         Some(popped)
+    }
+
+    /// Takes the oldest messages that wait to leave, lending each to `encode`; whether there were any.
+    pub(super) fn pop_into(
+        &mut self,
+        batch: &mut Batch,
+        bytes: usize,
+        mut encode: impl FnMut(Popped, Item<'_>),
+    ) -> bool {
+        self.queue.pop_into(batch, MESSAGES, bytes);
+        let any = !batch.is_empty();
+        batch.drain(|popped, item| {
+            encode(popped, item);
+            if let Popped { handle: Some(handle), last: true } = popped {
+                drop(self.coordinator.release(handle));
+            }
+        });
+        any
     }
 }
 

@@ -9,7 +9,7 @@ use core::task::{Context, Poll, Waker};
 
 use super::mutant;
 use super::sync::Mutex;
-use crate::outbound::{Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
+use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
 /// The shared outbound buffer of one connection or exchange.
@@ -65,6 +65,7 @@ impl OutboundQueue {
     }
 
     /// Queues progress; see [`Outbound::progress`]. Never waits.
+    #[inline]
     pub fn progress(&self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
         self.push(|state| state.outbound.progress(handle, progress, total, message))
     }
@@ -149,22 +150,27 @@ impl OutboundQueue {
     }
 
     /// Takes the oldest message; see [`Outbound::pop`].
+    #[inline]
     pub fn pop<R>(&self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let mut state = self.state.lock();
         let popped = state.outbound.pop(encode);
-        while let Some(Refused { permit, body }) = state.backlog.pop_front() {
-            if let Err(refused) = state.outbound.finish(permit, body) {
-                state.backlog.push_front(refused);
-                break;
-            }
+        if state.waits_for_room() {
+            let waiting = state.make_use_of_room();
+            drop(state);
+            wake(waiting);
         }
-        if state.producers.is_empty() || !state.backlog.is_empty() || !state.outbound.lossless_fits(1) {
-            return popped;
-        }
-        let waiting = state.take_producers(|_| true);
-        drop(state);
-        wake(waiting);
         popped
+    }
+
+    /// Takes the oldest messages under one lock, to be encoded outside of it; see [`Outbound::pop_into`].
+    pub fn pop_into(&self, batch: &mut Batch, messages: usize, bytes: usize) {
+        let mut state = self.state.lock();
+        state.outbound.pop_into(batch, messages, bytes);
+        if state.waits_for_room() {
+            let waiting = state.make_use_of_room();
+            drop(state);
+            wake(waiting);
+        }
     }
 
     /// Whether nothing waits to leave.
@@ -208,9 +214,11 @@ impl OutboundQueue {
         core::mem::swap(&mut self.state.lock().signals, into);
     }
 
+    #[inline]
     fn push<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
         let mut state = self.state.lock();
-        let consumer = state.consumer.take();
+        // A busy consumer has no waker here: looking is cheaper than taking.
+        let consumer = if state.consumer.is_some() { state.consumer.take() } else { None };
         let mut state = self.state.keep(state, "waker-before-push");
         let changed = change(&mut state);
         drop(state);
@@ -222,6 +230,27 @@ impl OutboundQueue {
 }
 
 impl State {
+    /// Whether a final or a producer waits for room.
+    #[inline]
+    fn waits_for_room(&self) -> bool {
+        !self.producers.is_empty() || !self.backlog.is_empty()
+    }
+
+    /// Gives the room that a pop made to finals that wait, then to the producers it answers with.
+    #[inline(never)]
+    fn make_use_of_room(&mut self) -> Vec<Waker> {
+        while let Some(Refused { permit, body }) = self.backlog.pop_front() {
+            if let Err(refused) = self.outbound.finish(permit, body) {
+                self.backlog.push_front(refused);
+                break;
+            }
+        }
+        if !self.backlog.is_empty() || !self.outbound.lossless_fits(1) {
+            return Vec::new();
+        }
+        self.take_producers(|_| true)
+    }
+
     fn take_producers(&mut self, which: impl Fn(Handle) -> bool) -> Vec<Waker> {
         let mut taken = Vec::new();
         self.producers.retain(|(handle, waker)| {

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::engine::Engine;
 use super::port::Link;
 use super::service::Service;
-use crate::outbound::{Handle, Item};
+use crate::outbound::{Batch, Handle, Item};
 use crate::rpc::encode;
 
 /// Where filling stops, in bytes: a batch is one `write`, and 16 to 64 lines of it cost about as much as one.
@@ -16,6 +16,7 @@ const BATCH: usize = 64 << 10;
 pub(super) struct Staging {
     bytes: Vec<u8>,
     sent: usize,
+    batch: Batch,
     /// Where each staged message ends, and whose it is.
     messages: Vec<(Option<Handle>, usize)>,
 }
@@ -35,16 +36,16 @@ impl Staging {
         self.messages.clear();
         self.sent = 0;
         while self.bytes.len() < BATCH {
-            let bytes = &mut self.bytes;
-            let Some((popped, ())) = engine.pop(|item| {
+            let Self { bytes, messages, batch, .. } = self;
+            let any = engine.pop_into(batch, BATCH - bytes.len(), |popped, item| {
                 bytes.extend_from_slice(L::BEFORE);
                 append(bytes, item);
                 bytes.extend_from_slice(L::AFTER);
-            }) else {
+                messages.push((popped.handle.filter(|_| !popped.last), bytes.len()));
+            });
+            if !any {
                 break;
-            };
-            let handle = popped.handle.filter(|_| !popped.last);
-            self.messages.push((handle, self.bytes.len()));
+            }
         }
         if self.bytes.is_empty() && self.bytes.capacity() > 2 * BATCH {
             self.bytes = Vec::new();

@@ -29,6 +29,7 @@ impl<T> Mutex<T> {
         Self(imp::Mutex::new(value))
     }
 
+    #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         match self.0.lock() {
             Ok(guard) => guard,

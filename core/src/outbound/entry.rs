@@ -82,6 +82,7 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Keeps the text's memory for the next message unless it is large: idle slots must not add up beyond the budget.
+    #[inline]
     pub(super) fn let_go(&mut self) {
         if self.text.capacity() > RETAINED {
             self.text = String::new();

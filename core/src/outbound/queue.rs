@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::entry::{Item, Kept, Kind, Lost, Popped, Pushed, Refused, Slot, Stream};
-use super::{Coalesce, Config, Handle, SendPermit};
+use super::{Batch, Coalesce, Config, Handle, SendPermit};
 
 const NO_STREAM: Handle = Handle::new(u32::MAX, 0);
 
@@ -211,44 +211,94 @@ impl Outbound {
     }
 
     /// Takes the oldest message, lending it to `encode`, and says whose it was.
+    #[inline]
     pub fn pop<R>(&mut self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
-        loop {
-            if self.kept.front().is_some_and(|kept| kept.stamp <= self.head) {
-                let kept = self.kept.pop_front()?;
-                let Some(popped) = self.account(&kept) else { continue };
-                return Some((popped, encode(Item::Text(&kept.body))));
+        // Wide results that travel through memory cost more than the rest of a pop: hence small parts, all inlined.
+        if !self.kept.is_empty()
+            && let Some((kept, popped)) = self.pop_kept()
+        {
+            return Some((popped, encode(Item::Text(&kept.body))));
+        }
+        let position = self.pop_evictable()?;
+        let slot = &mut self.ring[(position & self.mask) as usize];
+        let item = if slot.notice {
+            Item::Text(slot.text.as_bytes())
+        } else {
+            let prefix = &self.streams[slot.index as usize].prefix;
+            Item::Progress { prefix, progress: slot.progress, total: slot.total, message: &slot.text }
+        };
+        let encoded = encode(item);
+        slot.let_go();
+        let handle = Some(Handle::new(slot.index, slot.generation));
+        Some((Popped { handle, last: false }, encoded))
+    }
+
+    /// Takes the oldest messages, until `batch` holds this many or at least this many text bytes.
+    pub fn pop_into(&mut self, batch: &mut Batch, messages: usize, bytes: usize) {
+        while !batch.is_full(messages, bytes) {
+            if !self.kept.is_empty()
+                && let Some((kept, popped)) = self.pop_kept()
+            {
+                batch.take_kept(kept, popped);
+                continue;
             }
+            let Some(position) = self.pop_evictable() else { break };
+            let slot = &mut self.ring[(position & self.mask) as usize];
+            batch.take_slot(slot, &self.streams[slot.index as usize].prefix);
+        }
+    }
+
+    /// Takes the kept messages that are next until one is of a live stream. Purged evictable ones in between go as well.
+    #[inline(never)]
+    fn pop_kept(&mut self) -> Option<(Kept, Popped)> {
+        loop {
+            if self.kept.front()?.stamp <= self.head {
+                let kept = self.kept.pop_front()?;
+                if let Some(popped) = self.account(&kept) {
+                    return Some((kept, popped));
+                }
+            } else if !self.drop_purged_head() {
+                return None;
+            }
+        }
+    }
+
+    /// Drops the oldest evictable message if its stream was purged.
+    fn drop_purged_head(&mut self) -> bool {
+        let slot = &mut self.ring[(self.head & self.mask) as usize];
+        let purged = self.streams[slot.index as usize].generation != slot.generation;
+        if purged {
+            self.head += 1;
+            self.text_bytes -= slot.text.len();
+            slot.let_go();
+        }
+        purged
+    }
+
+    /// Takes the oldest evictable message of a live stream out of the accounts; its position.
+    #[inline]
+    fn pop_evictable(&mut self) -> Option<u64> {
+        loop {
             if self.head == self.tail {
                 return None;
             }
-            let slot = &mut self.ring[(self.head & self.mask) as usize];
-            self.head += 1;
-            self.text_bytes -= slot.text.len();
+            let position = self.head;
+            let slot = &mut self.ring[(position & self.mask) as usize];
             let stream = &mut self.streams[slot.index as usize];
+            self.text_bytes -= slot.text.len();
             if stream.generation != slot.generation {
+                self.head += 1;
                 slot.let_go();
                 continue;
             }
-            if self.head == self.tail && self.kept.is_empty() {
+            if position + 1 == self.tail && self.kept.is_empty() {
                 // A reader that keeps up finds the same place in the cache each time. No position beyond it is in use.
-                self.head -= 1;
-                self.tail -= 1;
+                self.tail = position;
                 stream.last = 0;
-            }
-            let item = if slot.notice {
-                Item::Text(slot.text.as_bytes())
             } else {
-                Item::Progress {
-                    prefix: &stream.prefix,
-                    progress: slot.progress,
-                    total: slot.total,
-                    message: &slot.text,
-                }
-            };
-            let encoded = encode(item);
-            slot.let_go();
-            let handle = Some(Handle::new(slot.index, slot.generation));
-            return Some((Popped { handle, last: false }, encoded));
+                self.head = position + 1;
+            }
+            return Some(position);
         }
     }
 
@@ -319,6 +369,7 @@ impl Outbound {
         (self.text_bytes, self.kept_bytes)
     }
 
+    #[inline]
     fn live(&mut self, handle: Handle) -> Option<&mut Stream> {
         // Generation 0 stands for no stream at all.
         let open = |stream: &&mut Stream| handle.generation != 0 && stream.generation == handle.generation;
@@ -350,6 +401,7 @@ impl Outbound {
     }
 
     /// Whether what comes replaces the message before position `last`.
+    #[inline]
     const fn replaces(&self, last: u64) -> bool {
         match self.config.coalesce {
             Coalesce::SameToken => last > self.head,
@@ -357,12 +409,14 @@ impl Outbound {
         }
     }
 
+    #[inline]
     fn has_room(&self, last: u64, own: bool, len: usize) -> bool {
         let old = if own { self.ring[((last - 1) & self.mask) as usize].text.len() } else { 0 };
         let place = own || self.tail - self.head < self.config.capacity as u64;
         place && self.text_bytes - old + len <= self.config.bytes
     }
 
+    #[inline]
     fn take_place(&mut self, handle: Handle, last: u64, own: bool, len: usize, notice: bool) -> u64 {
         self.text_bytes += len;
         if own {
@@ -380,6 +434,7 @@ impl Outbound {
     }
 
     /// Drops the oldest until there is room.
+    #[inline(never)]
     fn place_by_force(&mut self, handle: Handle, last: u64, len: usize, notice: bool) -> (u64, Pushed) {
         let (mut evicted, mut replaced) = (0, false);
         let own = loop {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use steady_core::kernel::OutboundQueue;
-use steady_core::outbound::{Coalesce, Config, Handle, Lost, Outbound, Popped, Pushed};
+use steady_core::outbound::{Batch, Coalesce, Config, Handle, Item, Lost, Outbound, Popped, Pushed};
 
 use super::{permit, show};
 
@@ -239,4 +239,43 @@ fn a_handle_that_was_never_opened_takes_nothing() {
     assert_eq!(buffer.progress(Handle::new(0, 0), 1.0, None, ""), Pushed::Closed);
     assert!(!buffer.is_open(Handle::new(0, 0)));
     assert!(buffer.is_empty());
+}
+
+#[test]
+fn a_batch_gives_each_message_the_prefix_of_its_own_request() {
+    let (queue, mut batch) = (OutboundQueue::new(Config::default()), Batch::default());
+    let mut round = |first: Handle, prefixes: [&str; 2]| {
+        let calls = [first, Handle::new(5, 1)];
+        for (call, prefix) in calls.iter().zip(prefixes) {
+            queue.open(*call, prefix);
+            assert_eq!(queue.progress(*call, 1.0, None, "m"), Pushed::Queued);
+        }
+        queue.pop_into(&mut batch, 32, usize::MAX);
+        let mut seen = Vec::new();
+        batch.drain(|_, item| match item {
+            Item::Progress { prefix, .. } => seen.push(prefix.to_owned()),
+            Item::Text(_) => panic!("progress"),
+        });
+        queue.purge(calls[0]);
+        assert_eq!(seen, prefixes);
+    };
+    round(Handle::new(0, 1), ["a", "b"]);
+    round(Handle::new(0, 2), ["longer", "b"]);
+}
+
+#[test]
+fn a_batch_makes_room_for_finals_and_producers_that_wait() {
+    let (queue, calls) = queue(Config { finals: 1, lossless: 1, ..Config::default() }, 3);
+    let (bell, waker) = Bell::new();
+    let cx = Context::from_waker(&waker);
+    assert_eq!(queue.poll_lossless(&cx, calls[2], b"l1"), Poll::Ready(()));
+    assert_eq!(queue.poll_lossless(&cx, calls[2], b"l2"), Poll::Pending);
+    queue.finish(permit(calls[0]), b"f0".to_vec());
+    queue.finish(permit(calls[1]), b"f1".to_vec());
+    let mut batch = Batch::default();
+    queue.pop_into(&mut batch, 32, usize::MAX);
+    assert_eq!(batch.len(), 2);
+    assert_eq!(bell.rings(), 1, "the final that waited found room, and so may the producer");
+    assert!(queue.can_read(false));
+    assert_eq!(rest(&queue), ["f1"]);
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use steady_core::coordinator::{Effect, Event, ServedRequest};
 use steady_core::deadline::Limits;
-use steady_core::outbound::{Coalesce, Config, Handle, Item, Outbound, Popped, SendPermit};
+use steady_core::outbound::{Batch, Coalesce, Config, Handle, Item, Outbound, Popped, SendPermit};
 use steady_core::time::Instant;
 
 use invariants::{
@@ -48,6 +48,7 @@ enum Op {
     Refuse(usize),
     Purge(u32),
     Pop,
+    PopInto(usize, usize),
     TakeLost,
 }
 
@@ -65,7 +66,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => Just(Op::Retry),
         1 => (1..4_usize).prop_map(Op::Refuse),
         1 => (0..=TOPIC).prop_map(Op::Purge),
-        7 => Just(Op::Pop),
+        6 => Just(Op::Pop),
+        1 => (0..5_usize, 0..9_usize).prop_map(|(messages, bytes)| Op::PopInto(messages, bytes)),
         1 => Just(Op::TakeLost),
     ];
     prop::collection::vec(op, 1..120)
@@ -89,6 +91,7 @@ fn configs() -> impl Strategy<Value = Config> {
 /// The machine and the model side by side, with what the peer has seen so far.
 struct Pair {
     machine: Outbound,
+    batch: Batch,
     model: Model,
     generations: [u32; 3],
     permits: Vec<(SendPermit, Vec<u8>)>,
@@ -103,6 +106,7 @@ impl Pair {
     fn new(config: Config) -> Self {
         Self {
             machine: Outbound::new(config),
+            batch: Batch::default(),
             model: Model::new(config),
             generations: [1; 3],
             permits: Vec::new(),
@@ -175,6 +179,7 @@ impl Pair {
             Op::Pop => {
                 let _popped: bool = self.pop();
             }
+            Op::PopInto(messages, bytes) => self.pop_into(messages, bytes),
             Op::TakeLost => assert_eq!(self.machine.take_lost(), self.model.take_lost()),
             Op::Open(_) | Op::Finish(..) | Op::Retry | Op::Purge(_) => {}
         }
@@ -202,8 +207,31 @@ impl Pair {
     fn pop(&mut self) -> bool {
         let popped = self.machine.pop(show);
         assert_eq!(popped, self.model.pop());
-        let Some((Popped { handle, last }, text)) = popped else { return false };
-        let Some(handle) = handle else { return true };
+        let any = popped.is_some();
+        popped.into_iter().for_each(|(popped, text)| self.saw(popped, &text));
+        any
+    }
+
+    /// The same as single pops until the batch is full, in messages or in text bytes.
+    fn pop_into(&mut self, messages: usize, bytes: usize) {
+        let (mut expected, mut taken) = (Vec::new(), 0);
+        while expected.len() < messages && taken < bytes {
+            let Some((popped, text)) = self.model.pop() else { break };
+            taken +=
+                text.strip_prefix('=').and_then(|text| text.split_once(':')).map_or(text.len(), |(_, text)| text.len());
+            expected.push((popped, text));
+        }
+        let mut seen = Vec::new();
+        self.machine.pop_into(&mut self.batch, messages, bytes);
+        assert_eq!(self.batch.len(), expected.len());
+        self.batch.drain(|popped, item| seen.push((popped, show(item))));
+        assert!(self.batch.is_empty());
+        assert_eq!(seen, expected);
+        seen.into_iter().for_each(|(popped, text)| self.saw(popped, &text));
+    }
+
+    fn saw(&mut self, Popped { handle, last }: Popped, text: &str) {
+        let Some(handle) = handle else { return };
         out_3_nothing_follows_the_end(self.gone.contains(&handle), &(handle, &text));
         if last {
             let popped = 1 + usize::from(!self.popped_finals.insert(handle));
@@ -216,7 +244,6 @@ impl Pair {
             out_4_progress_keeps_its_order(Some(self.newest[handle.index() as usize]), value, &handle);
             self.newest[handle.index() as usize] = value;
         }
-        true
     }
 
     fn check(&self) {

@@ -38,8 +38,9 @@ struct Case {
     peer: Option<f64>,
 }
 
-/// All cases below `home`, by name, each with `aim`.
-pub(crate) fn read(home: &Path, aim: f64) -> Result<Vec<Row>, Error> {
+/// All cases below `home`, by name, each with `aim` unless its group has one
+/// of its own in `aims`.
+pub(crate) fn read(home: &Path, aim: f64, aims: &[(&str, f64)]) -> Result<Vec<Row>, Error> {
     let mut cases: BTreeMap<String, Case> = BTreeMap::new();
     for folder in measured(home)? {
         let ids: Ids = parse(&folder.join("benchmark.json"))?;
@@ -51,7 +52,15 @@ pub(crate) fn read(home: &Path, aim: f64) -> Result<Vec<Row>, Error> {
         };
         cases.entry(name).or_default().add(ids.function_id.as_deref(), nanos);
     }
-    Ok(cases.into_iter().filter_map(|(name, case)| case.row(name, aim)).collect())
+    let aim_of = |name: &str| {
+        let group = name.split('/').next().unwrap_or(name);
+        aims.iter().find(|(named, _)| *named == group).map_or(aim, |(_, own)| *own)
+    };
+    let row = |(name, case): (String, Case)| {
+        let aim = aim_of(&name);
+        case.row(name, aim)
+    };
+    Ok(cases.into_iter().filter_map(row).collect())
 }
 
 impl Case {
@@ -130,7 +139,7 @@ mod tests {
         measure(&home, "overload", "mpsc", "40", 400.0);
         measure(&home, "overload", "array_queue", "40", 300.0);
         measure(&home, "others", "mpsc", "40", 400.0);
-        let rows = read(&home, 2.0).unwrap();
+        let rows = read(&home, 2.0, &[("others", 9.0)]).unwrap();
         fs::remove_dir_all(&home).unwrap();
         assert_eq!(rows.len(), 1);
         assert_eq!(rows[0].name, "overload/40");
@@ -140,6 +149,6 @@ mod tests {
 
     #[test]
     fn no_folder_is_no_row() {
-        assert_eq!(read(Path::new("no-such-folder"), 2.0).unwrap(), []);
+        assert_eq!(read(Path::new("no-such-folder"), 2.0, &[]).unwrap(), []);
     }
 }
