@@ -112,9 +112,8 @@ impl<S: Service, L: Link> Connection<S, L> {
 
     /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
     fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
-        for handle in self.engine.purged.drain(..) {
-            self.staging.purge(handle);
-        }
+        self.staging.purge(&self.engine.purged);
+        self.engine.purged.clear();
         // A handler on another thread can fill as fast as the link takes: reading must get its turn all the same.
         for _ in 0..self.engine.config.turn_budget.max(1) {
             self.staging.fill::<L, _>(&mut self.engine);
@@ -159,6 +158,8 @@ impl<S: Service, L: Link> Connection<S, L> {
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<ServerCounters, ConnectionError>> {
         loop {
+            // Before reading: a handler that has ended must not count against what is read now.
+            self.engine.hear();
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
             let wake_at = self.engine.poll_timers(now);

@@ -239,8 +239,8 @@ impl<S: Service> Engine<S> {
         self.queue.can_read(at_cap)
     }
 
-    /// Hears what handlers said, handles what is due, and answers with the next deadline.
-    pub(super) fn poll_timers(&mut self, now: Instant) -> Option<Instant> {
+    /// Hears what handlers said since the last time.
+    pub(super) fn hear(&mut self) {
         let mut signals = core::mem::take(&mut self.signals);
         self.queue.take_signals(&mut signals);
         for (handle, until) in signals.held.drain(..) {
@@ -250,6 +250,11 @@ impl<S: Service> Engine<S> {
             self.coordinator.handler_ended(handle);
         }
         self.signals = signals;
+    }
+
+    /// Hears what handlers said, handles what is due, and answers with the next deadline.
+    pub(super) fn poll_timers(&mut self, now: Instant) -> Option<Instant> {
+        self.hear();
         loop {
             match self.coordinator.poll(now) {
                 Polled::Acted(..) => {}

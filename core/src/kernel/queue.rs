@@ -107,7 +107,7 @@ impl OutboundQueue {
     /// Queues a final response. One that finds no room waits for it with its permit.
     pub fn finish(&self, permit: SendPermit, body: Vec<u8>) {
         let handle = permit.handle();
-        self.push(|state| {
+        let waiting = self.push(|state| {
             if state.backlog.is_empty() {
                 if let Err(refused) = state.outbound.finish(permit, body) {
                     state.backlog.push_back(refused);
@@ -119,7 +119,10 @@ impl OutboundQueue {
             if mutant::is("close-after-final") {
                 state.outbound.open(handle, "");
             }
+            // A task of the handler that still waits for room learns that its stream has closed.
+            state.take_producers(|waiting| waiting == handle)
         });
+        wake(waiting);
         if mutant::is("close-after-final") {
             self.state.lock().outbound.close(handle);
         }

@@ -57,16 +57,17 @@ impl Staging {
         self.sent = self.bytes.len().min(self.sent + count);
     }
 
-    /// Drops the staged messages of a cancelled request that have not started to leave (rule C3). A line that is half
+    /// Drops the staged messages of cancelled requests that have not started to leave (rule C3). A line that is half
     /// written is finished: the peer could not read the next one otherwise.
-    pub(super) fn purge(&mut self, handle: Handle) {
-        if self.pending().is_empty() || !self.messages.iter().any(|(whose, _)| *whose == Some(handle)) {
+    pub(super) fn purge(&mut self, cancelled: &[Handle]) {
+        let gone = |whose: &Option<Handle>| whose.is_some_and(|handle| cancelled.contains(&handle));
+        if self.pending().is_empty() || !self.messages.iter().any(|(whose, _)| gone(whose)) {
             return;
         }
         let (mut kept, mut start) = (Vec::with_capacity(self.bytes.len()), 0);
         let mut messages = Vec::with_capacity(self.messages.len());
         for &(whose, end) in &self.messages {
-            if whose != Some(handle) || start < self.sent {
+            if !gone(&whose) || start < self.sent {
                 kept.extend_from_slice(&self.bytes[start..end]);
                 messages.push((whose, kept.len()));
             }

@@ -202,7 +202,13 @@ fn full_of_lossless_progress_each_producer_waits_and_a_pop_wakes_it() {
     queue.purge(calls[1]);
     assert_eq!(bells[1].rings(), 2, "a cancelled producer does not wait for room");
     assert_eq!(poll(1, calls[1], "b1"), Poll::Ready(()), "dropped: its request is gone");
-    assert_eq!(rest(&queue), ["a2"]);
+    // The final of its request too, although nobody pops any more.
+    assert_eq!(poll(2, calls[2], "c1"), Poll::Pending);
+    let before = bells[2].rings();
+    queue.finish(permit(calls[2]), b"c".to_vec());
+    assert_eq!(bells[2].rings(), before + 1, "nothing follows its final: it must not wait for room");
+    assert_eq!(poll(2, calls[2], "c1"), Poll::Ready(()));
+    assert_eq!(rest(&queue), ["a2", "c"]);
 }
 
 #[test]
