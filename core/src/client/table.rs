@@ -310,12 +310,11 @@ impl<P: Clone, R> Client<P, R> {
     /// An attempt ended without an answer: send again after a pause, or end the call.
     fn attempt_failed(&mut self, now: Instant, wire: WireId, phase: SendPhase) {
         let Some(id) = self.wires.remove(&wire) else { return };
-        let retracted = self.retract(wire);
+        // What nobody took yet did not leave, whatever the link says.
+        let phase = if self.retract(wire) { SendPhase::NeverSent } else { phase };
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.wire = None;
-        if phase == SendPhase::MaybeSent && !retracted {
-            call.phase = SendPhase::MaybeSent;
-        }
+        call.phase = call.phase.worst(phase);
         let allowed = match call.options.contract.verdict(call.phase) {
             Verdict::Retry | Verdict::RetrySameKey => call.attempt.number() < call.options.attempts,
             Verdict::ReconcileFirst => false,

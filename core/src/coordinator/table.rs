@@ -9,7 +9,7 @@ use super::served::{Event, ServedRequest};
 use super::timers::Timers;
 use super::{Config, Counters};
 use crate::id::{ProgressToken, RequestId};
-use crate::outbound::{Handle, Outbound};
+use crate::outbound::Handle;
 use crate::request::Terminal;
 use crate::time::Instant;
 use crate::transport::ListenCancellation;
@@ -358,18 +358,5 @@ impl<S: Seat> RequestCoordinator<S> {
         }
         self.stragglers += usize::from(entry.running);
         Some(entry.seat)
-    }
-}
-
-impl RequestCoordinator<ServedRequest> {
-    /// Cancels like [`cancel`](Self::cancel) and purges what waits in `outbound`, as the kernel does.
-    pub fn cancel_and_purge(&mut self, now: Instant, id: &RequestId, outbound: &mut Outbound) -> bool {
-        match self.cancel(now, id) {
-            Cancelled::Ended(handle, _) => {
-                outbound.purge(handle);
-                true
-            }
-            Cancelled::TooLate(_) | Cancelled::Unknown => false,
-        }
     }
 }
