@@ -1,10 +1,11 @@
 //! Decides what an effect can do to the database, and what becomes of what it returns.
 
-use rusqlite::{Connection, Params, Row, ffi};
+use rusqlite::{Connection, Params, Row, Statement, ffi};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::error::BoxError;
+use crate::guard::names_ledger;
 
 /// Why an effect did not succeed. What it wrote is rolled back in either case.
 ///
@@ -81,8 +82,7 @@ impl<'a> EffectTx<'a> {
     ///
     /// What SQLite says; also for every statement after one that ended the transaction.
     pub fn execute(&mut self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
-        self.rows.check()?;
-        self.rows.conn.prepare_cached(sql)?.execute(params)
+        self.rows.with(sql, |statement| statement.execute(params))
     }
 
     /// The first row of a query.
@@ -177,14 +177,20 @@ impl Rows<'_> {
         Err(rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ABORT_ROLLBACK), Some(message)))
     }
 
+    /// Does something with a statement. Compiled ones are kept where the ledger keeps its own, which name itself: what
+    /// could be one of those is compiled anew, so that the guard is asked.
+    fn with<R>(&self, sql: &str, work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<R>) -> rusqlite::Result<R> {
+        self.check()?;
+        if names_ledger(sql) { work(&mut self.conn.prepare(sql)?) } else { work(&mut *self.conn.prepare_cached(sql)?) }
+    }
+
     fn first<R>(
         &self,
         sql: &str,
         params: impl Params,
         map: impl FnOnce(&Row<'_>) -> rusqlite::Result<R>,
     ) -> rusqlite::Result<R> {
-        self.check()?;
-        self.conn.prepare_cached(sql)?.query_row(params, map)
+        self.with(sql, |statement| statement.query_row(params, map))
     }
 
     fn all<R>(
@@ -193,7 +199,6 @@ impl Rows<'_> {
         params: impl Params,
         map: impl FnMut(&Row<'_>) -> rusqlite::Result<R>,
     ) -> rusqlite::Result<Vec<R>> {
-        self.check()?;
-        self.conn.prepare_cached(sql)?.query_map(params, map)?.collect()
+        self.with(sql, |statement| statement.query_map(params, map)?.collect())
     }
 }

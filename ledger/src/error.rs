@@ -1,5 +1,7 @@
 //! Decides what a caller learns when a call has no answer: whose fault it is, and what is certain about the effect.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use steady_core::idempotency::CanonicalError;
@@ -59,6 +61,16 @@ pub enum LedgerError {
     /// A statement of the effect made SQLite end the transaction, as `INSERT OR ROLLBACK` or a full disk does.
     #[error("a statement of the operation ended its transaction: nothing was kept, replace OR ROLLBACK by OR ABORT")]
     TransactionLost,
+    /// The effect's SQL ran for longer than [`Options::effect_time`](crate::Options::effect_time).
+    #[error(
+        "the operation's SQL ran for longer than its limit and was rolled back: make it shorter, or raise the limit"
+    )]
+    TimeLimit,
+    /// The result asks the caller for input. Such a result is never an outcome (rule I5).
+    #[error(
+        "the operation returned an input_required result, which is not an outcome: ask before the ledger is called"
+    )]
+    NotFinal,
     /// The result does not survive being encoded as JSON and decoded again.
     #[error(
         "the operation's result does not round-trip through JSON, so it was rolled back: fix its Serialize or Deserialize"
@@ -69,9 +81,12 @@ pub enum LedgerError {
     Reentrant,
 
     // The environment's fault.
-    /// Other connections kept the file locked for the whole busy timeout.
-    #[error("the ledger is busy: retry later with the same key")]
-    Busy,
+    /// Other connections kept the file locked for the whole busy timeout, or an effect of this ledger keeps the writer.
+    #[error("the ledger is busy{}: retry later with the same key", Blamed(.operation.as_deref()))]
+    Busy {
+        /// The operation whose effect holds the writer, if it is this ledger's.
+        operation: Option<Box<str>>,
+    },
     /// The commit failed, and so did finding out what became of it. **The effect may be durable.**
     #[error("whether the operation was committed is unknown: retry with the same key, or reconcile it if it had none")]
     CommitUnknown(#[source] BoxError),
@@ -117,14 +132,68 @@ pub enum LedgerError {
     },
 }
 
+/// The operation that a message names, if there is one.
+struct Blamed<'a>(Option<&'a str>);
+
+impl fmt::Display for Blamed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |operation| write!(f, " with {operation:?}"))
+    }
+}
+
 impl From<rusqlite::Error> for LedgerError {
     fn from(error: rusqlite::Error) -> Self {
+        Self::from_sqlite(&Arc::new(error))
+    }
+}
+
+impl LedgerError {
+    /// The same answer for another call that shared the transaction.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Busy { operation } => Self::Busy { operation: operation.clone() },
+            Self::Corrupt { part } => Self::Corrupt { part },
+            Self::Closed => Self::Closed,
+            Self::ForeignFile => Self::ForeignFile,
+            Self::Storage(_)
+            | Self::InvalidArguments(_)
+            | Self::Mismatch
+            | Self::ResultExpired
+            | Self::ResultType
+            | Self::InFlight { .. }
+            | Self::InDoubt
+            | Self::Aborted(_)
+            | Self::Panicked
+            | Self::Forbidden
+            | Self::TransactionLost
+            | Self::TimeLimit
+            | Self::NotFinal
+            | Self::Encoding
+            | Self::Reentrant
+            | Self::CommitUnknown(_)
+            | Self::NewerSchema { .. }
+            | Self::WrongSecret
+            | Self::OldSqlite { .. }
+            | Self::NoWal { .. } => Self::Storage(self.chain().into()),
+        }
+    }
+
+    /// The message with that of its source.
+    fn chain(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(source) => format!("{self}: {source}"),
+            None => self.to_string(),
+        }
+    }
+
+    /// What an error of SQLite means. It is shared, as it can be the answer to many.
+    pub(crate) fn from_sqlite(error: &Arc<rusqlite::Error>) -> Self {
         use rusqlite::ErrorCode::{DatabaseBusy, DatabaseCorrupt, DatabaseLocked, NotADatabase};
         match error.sqlite_error_code() {
-            Some(DatabaseBusy | DatabaseLocked) => Self::Busy,
+            Some(DatabaseBusy | DatabaseLocked) => Self::Busy { operation: None },
             Some(DatabaseCorrupt) => Self::Corrupt { part: "the database file is damaged" },
             Some(NotADatabase) => Self::ForeignFile,
-            Some(_) | None => Self::Storage(error.into()),
+            Some(_) | None => Self::Storage(Arc::clone(error).into()),
         }
     }
 }

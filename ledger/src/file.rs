@@ -3,6 +3,7 @@
 //! The file is opened by SQLite only: to open it in any other way and close it again would drop the locks that this
 //! process holds on it.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
@@ -14,56 +15,19 @@ use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
 use crate::guard::{Guard, Speaker};
+use crate::options::{Durability, Entropy};
+use crate::schema;
 use crate::secret::Secret;
-use crate::transaction::{CommitFailure, Transaction};
+use crate::transaction::Transaction;
 
 /// `LDGR`, at a fixed place in the header of every ledger.
 const APPLICATION_ID: i64 = 0x4C44_4752;
-/// The schema that this release reads and writes.
-const SCHEMA: i64 = 1;
 /// The first SQLite without the reset race of write-ahead logs.
 const MIN_SQLITE: i32 = 3_051_003;
 /// How many compiled statements a connection keeps.
 const STATEMENTS: usize = 64;
 /// How long to pause before asking again for what SQLite does not wait for by itself.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
-
-/// `executions` can only be 1 for a committed key and 0 for a rejected one: the proof of "once" is part of the schema.
-/// States: 1 started, 2 committed, 3 rejected, 4 in doubt, 5 expired.
-const TABLES: &str = "
-    CREATE TABLE ledger_meta(
-        id INTEGER PRIMARY KEY CHECK(id = 1),
-        secret BLOB CHECK(length(secret) = 32),
-        secret_check BLOB NOT NULL,
-        created_ms INTEGER NOT NULL
-    ) STRICT;
-    CREATE TABLE ledger_key(
-        principal TEXT NOT NULL,
-        operation TEXT NOT NULL,
-        key TEXT NOT NULL CHECK(length(key) BETWEEN 1 AND 255),
-        fingerprint BLOB NOT NULL CHECK(length(fingerprint) = 32),
-        state INTEGER NOT NULL CHECK(state BETWEEN 1 AND 5),
-        executions INTEGER NOT NULL CHECK(executions IN (0, 1)),
-        result_id INTEGER,
-        result_digest BLOB CHECK(length(result_digest) = 32),
-        lease_until_ms INTEGER,
-        recorded_ms INTEGER NOT NULL,
-        expires_ms INTEGER NOT NULL,
-        CHECK((state = 1) = (lease_until_ms IS NOT NULL)),
-        CHECK((state IN (2, 3)) = (result_id IS NOT NULL)),
-        CHECK((result_id IS NULL) = (result_digest IS NULL)),
-        CHECK(state <> 2 OR executions = 1),
-        CHECK(state <> 3 OR executions = 0),
-        PRIMARY KEY(principal, operation, key)
-    ) STRICT, WITHOUT ROWID;
-    CREATE TABLE ledger_result(id INTEGER PRIMARY KEY, body BLOB NOT NULL) STRICT;
-    CREATE TABLE ledger_unkeyed(
-        principal TEXT NOT NULL,
-        operation TEXT NOT NULL,
-        executions INTEGER NOT NULL,
-        PRIMARY KEY(principal, operation)
-    ) STRICT, WITHOUT ROWID;
-";
 
 /// A connection and its guard.
 pub(crate) struct Db {
@@ -81,13 +45,19 @@ pub(crate) enum Access {
 /// Where a ledger lies, and how long its connections wait.
 pub(crate) struct Site {
     pub(crate) path: PathBuf,
+    pub(crate) vfs: Option<Cow<'static, str>>,
     pub(crate) busy_timeout: Duration,
+    pub(crate) durability: Durability,
+    pub(crate) effect_time: Duration,
 }
 
 /// What is in a file.
 enum Content {
     Nothing,
-    Ledger,
+    /// A ledger of this schema, or of an older one.
+    Ledger {
+        schema: i64,
+    },
 }
 
 impl Site {
@@ -96,6 +66,7 @@ impl Site {
     pub(crate) fn found(
         &self,
         secret: Option<&Secret>,
+        entropy: &Entropy,
         schema: &str,
         now: WallTime,
     ) -> Result<(Db, Secret), LedgerError> {
@@ -108,10 +79,10 @@ impl Site {
             conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         }
         self.use_wal(&conn)?;
-        configure(&conn)?;
-        let guard = Guard::install(&mut conn)?;
+        self.configure(&conn)?;
+        let guard = Guard::install(&mut conn, self.effect_time)?;
         let db = Db { conn, guard };
-        let secret = initialise(&db, secret, schema, now)?;
+        let secret = initialise(&db, secret, entropy, schema, now)?;
         Ok((db, secret))
     }
 
@@ -122,18 +93,43 @@ impl Site {
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         })?;
         match look(&conn)? {
-            Content::Ledger => {}
+            Content::Ledger { .. } => {}
             Content::Nothing => return Err(LedgerError::ForeignFile),
         }
-        configure(&conn)?;
-        let guard = Guard::install(&mut conn)?;
+        self.configure(&conn)?;
+        let guard = Guard::install(&mut conn, self.effect_time)?;
         Ok(Db { conn, guard })
     }
 
     fn open(&self, flags: OpenFlags) -> Result<Connection, LedgerError> {
-        let conn = Connection::open_with_flags(&self.path, flags | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let flags = flags | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let conn = match &self.vfs {
+            None => Connection::open_with_flags(&self.path, flags)?,
+            Some(vfs) => Connection::open_with_flags_and_vfs(&self.path, flags, &**vfs)?,
+        };
         conn.busy_timeout(self.busy_timeout)?;
         Ok(conn)
+    }
+
+    /// The settings that a connection has to make by itself. The first is the durability of what is acknowledged.
+    fn configure(&self, conn: &Connection) -> rusqlite::Result<()> {
+        conn.execute_batch(match self.durability {
+            Durability::Full => "PRAGMA synchronous = FULL",
+            Durability::ProcessCrash => "PRAGMA synchronous = NORMAL",
+        })?;
+        conn.execute_batch(
+            "PRAGMA fullfsync = ON;
+             PRAGMA checkpoint_fullfsync = ON;
+             PRAGMA foreign_keys = ON;
+             PRAGMA trusted_schema = OFF;
+             PRAGMA cell_size_check = ON;
+             PRAGMA mmap_size = 0;
+             PRAGMA temp_store = MEMORY;
+             PRAGMA journal_size_limit = 67108864;",
+        )?;
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+        conn.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(())
     }
 
     /// Switches to a write-ahead log. SQLite does not wait for others here, as it could wait for ever.
@@ -144,7 +140,7 @@ impl Site {
             match mode.map_err(LedgerError::from) {
                 Ok(mode) if mode.eq_ignore_ascii_case("wal") => return Ok(()),
                 Ok(mode) => return Err(LedgerError::NoWal { mode: mode.into() }),
-                Err(LedgerError::Busy) if Instant::now() < until => thread::sleep(RETRY_PAUSE),
+                Err(LedgerError::Busy { .. }) if Instant::now() < until => thread::sleep(RETRY_PAUSE),
                 Err(error) => return Err(error),
             }
         }
@@ -166,41 +162,35 @@ fn content(conn: &Connection) -> Result<Content, LedgerError> {
     let schema = number("PRAGMA user_version")?;
     let objects = number("SELECT count(*) FROM sqlite_schema")?;
     match (application, schema, objects) {
-        (APPLICATION_ID, SCHEMA, _) => Ok(Content::Ledger),
-        (APPLICATION_ID, found, _) if found > SCHEMA => Err(LedgerError::NewerSchema { found, known: SCHEMA }),
+        (APPLICATION_ID, found, _) if found > schema::NEWEST => {
+            Err(LedgerError::NewerSchema { found, known: schema::NEWEST })
+        }
+        (APPLICATION_ID, schema @ 1.., _) => Ok(Content::Ledger { schema }),
         (0, 0, 0) => Ok(Content::Nothing),
         (..) => Err(LedgerError::ForeignFile),
     }
 }
 
-/// The settings that a connection has to make by itself. The first is the durability of what is acknowledged.
-fn configure(conn: &Connection) -> rusqlite::Result<()> {
-    conn.execute_batch(
-        "PRAGMA synchronous = FULL;
-         PRAGMA fullfsync = ON;
-         PRAGMA checkpoint_fullfsync = ON;
-         PRAGMA foreign_keys = ON;
-         PRAGMA trusted_schema = OFF;
-         PRAGMA cell_size_check = ON;
-         PRAGMA mmap_size = 0;
-         PRAGMA temp_store = MEMORY;
-         PRAGMA journal_size_limit = 67108864;",
-    )?;
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
-    conn.set_prepared_statement_cache_capacity(STATEMENTS);
-    Ok(())
-}
-
 /// Creates what is missing, in one transaction, so that a crash leaves either nothing or a ledger.
-fn initialise(db: &Db, configured: Option<&Secret>, schema: &str, now: WallTime) -> Result<Secret, LedgerError> {
+fn initialise(
+    db: &Db,
+    configured: Option<&Secret>,
+    entropy: &Entropy,
+    schema: &str,
+    now: WallTime,
+) -> Result<Secret, LedgerError> {
     let transaction = Transaction::begin(db)?;
     // Another process may have been here since the first look.
-    if let Content::Nothing = content(&db.conn)? {
-        db.conn.execute_batch(TABLES)?;
+    let found = match content(&db.conn)? {
+        Content::Nothing => 0,
+        Content::Ledger { schema } => schema,
+    };
+    schema::migrate(&db.conn, found)?;
+    if found == 0 {
         let (secret, kept) = match configured {
             Some(secret) => (secret.clone(), None),
             None => {
-                let secret = Secret::random()?;
+                let secret = Secret::new(entropy.bytes()?);
                 (secret.clone(), Some(secret))
             }
         };
@@ -209,14 +199,18 @@ fn initialise(db: &Db, configured: Option<&Secret>, schema: &str, now: WallTime)
             (kept.as_ref().map(Secret::bytes), secret.check(), now.unix_millis()),
         )?;
         db.conn.pragma_update(None, "application_id", APPLICATION_ID)?;
-        db.conn.pragma_update(None, "user_version", SCHEMA)?;
     }
     let secret = read_secret(&db.conn, configured)?;
+    let own = schema::objects(&db.conn)?;
     {
         let _speaking = db.guard.speak(Speaker::Schema);
         db.conn.execute_batch(schema)?;
     }
-    transaction.commit().map_err(CommitFailure::nothing_committed)?;
+    // SQLite asks the guard about the old name of what is renamed only.
+    if schema::objects(&db.conn)? != own {
+        return Err(LedgerError::Forbidden);
+    }
+    transaction.commit().map_err(|failure| failure.nothing_committed())?;
     Ok(secret)
 }
 

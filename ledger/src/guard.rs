@@ -5,7 +5,8 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use rusqlite::hooks::{AuthAction, AuthContext, Authorization};
@@ -26,14 +27,17 @@ pub(crate) enum Speaker {
 pub(crate) struct Guard {
     speaker: AtomicU8,
     denied: AtomicBool,
+    clock: TimeLimit,
 }
 
 impl Guard {
     /// Puts a guard on a connection. It stays for good: to take it off would recompile every cached statement.
-    pub(crate) fn install(conn: &mut Connection) -> rusqlite::Result<Arc<Self>> {
-        let guard = Arc::new(Self::default());
+    pub(crate) fn install(conn: &mut Connection, effect_time: Duration) -> rusqlite::Result<Arc<Self>> {
+        let guard = Arc::new(Self { clock: TimeLimit::new(effect_time), ..Self::default() });
         let asked = Arc::clone(&guard);
         conn.authorizer(Some(move |context: AuthContext<'_>| asked.answer(&context)))?;
+        let asked = Arc::clone(&guard);
+        conn.progress_handler(STEPS, Some(move || asked.clock.is_over()))?;
         Ok(guard)
     }
 
@@ -47,6 +51,17 @@ impl Guard {
     /// Whether something was denied since the last [`Guard::speak`].
     pub(crate) fn has_denied(&self) -> bool {
         self.denied.load(Ordering::Relaxed)
+    }
+
+    /// Limits the time of SQL until the value that is returned is dropped.
+    pub(crate) fn limit_time(&self) -> Limited<'_> {
+        self.clock.start();
+        Limited(&self.clock)
+    }
+
+    /// Whether SQL was interrupted since the last [`Guard::limit_time`].
+    pub(crate) fn is_out_of_time(&self) -> bool {
+        self.clock.was_over.load(Ordering::Relaxed)
     }
 
     fn answer(&self, context: &AuthContext<'_>) -> Authorization {
@@ -63,6 +78,53 @@ impl Guard {
         }
         self.denied.store(true, Ordering::Relaxed);
         Authorization::Deny
+    }
+}
+
+/// SQLite asks every so many steps of its machine whether to go on: some 10 µs apart.
+const STEPS: std::ffi::c_int = 2000;
+
+/// How long SQL may run. Times are in nanoseconds since the connection was opened; 0 is no limit.
+struct TimeLimit {
+    opened: Instant,
+    limit: Duration,
+    until: AtomicU64,
+    was_over: AtomicBool,
+}
+
+impl TimeLimit {
+    fn new(limit: Duration) -> Self {
+        Self { opened: Instant::now(), limit, until: AtomicU64::new(0), was_over: AtomicBool::new(false) }
+    }
+
+    fn start(&self) {
+        let until = self.opened.elapsed().saturating_add(self.limit);
+        self.was_over.store(false, Ordering::Relaxed);
+        self.until.store(u64::try_from(until.as_nanos()).unwrap_or(u64::MAX).max(1), Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        let until = self.until.load(Ordering::Relaxed);
+        let over = until != 0 && self.opened.elapsed().as_nanos() > u128::from(until);
+        if over {
+            self.was_over.store(true, Ordering::Relaxed);
+        }
+        over
+    }
+}
+
+impl Default for TimeLimit {
+    fn default() -> Self {
+        Self::new(Duration::MAX)
+    }
+}
+
+/// SQL has a limited time.
+pub(crate) struct Limited<'a>(&'a TimeLimit);
+
+impl Drop for Limited<'_> {
+    fn drop(&mut self) {
+        self.0.until.store(0, Ordering::Relaxed);
     }
 }
 
@@ -118,9 +180,17 @@ fn may_schema(action: &AuthAction<'_>) -> bool {
     }
 }
 
+/// What the names of the ledger's tables start with.
+const PREFIX: &str = "ledger_";
+
 /// Whether the table is one of the ledger's. SQLite compares names without case.
 fn is_ledgers(table: &str) -> bool {
-    has_prefix(table, "ledger_")
+    has_prefix(table, PREFIX)
+}
+
+/// Whether SQL names anything of the ledger's, as every statement of the ledger itself does.
+pub(crate) fn names_ledger(sql: &str) -> bool {
+    sql.as_bytes().windows(PREFIX.len()).any(|part| part.eq_ignore_ascii_case(PREFIX.as_bytes()))
 }
 
 fn is_sqlites(table: &str) -> bool {

@@ -4,11 +4,12 @@
 //! that could not be rolled back, loses it: it is closed, which rolls back, and the next one opens another.
 
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use crate::error::LedgerError;
 use crate::file::{Access, Db, Site};
 use crate::guard::Inside;
+use crate::sync::Mutex;
 
 pub(crate) struct Lane {
     site: Arc<Site>,
@@ -32,7 +33,7 @@ impl Lane {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);
         }
-        let mut slot = self.lock();
+        let mut slot = self.slot.lock();
         let db = match mem::replace(&mut *slot, Slot::Lost) {
             Slot::Open(db) => db,
             Slot::Lost => self.site.connect(self.access)?,
@@ -50,7 +51,7 @@ impl Lane {
 
     /// Gives up the connection: the next user gets a new one.
     pub(crate) fn renew(&self) {
-        let mut slot = self.lock();
+        let mut slot = self.slot.lock();
         match *slot {
             Slot::Open(_) | Slot::Lost => *slot = Slot::Lost,
             Slot::Closed => {}
@@ -62,14 +63,9 @@ impl Lane {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);
         }
-        match mem::replace(&mut *self.lock(), Slot::Closed) {
+        match mem::replace(&mut *self.slot.lock(), Slot::Closed) {
             Slot::Open(db) => db.conn.close().map_err(|(_, error)| error.into()),
             Slot::Lost | Slot::Closed => Ok(()),
         }
-    }
-
-    /// A poisoned lock is as good as any: the slot says whether the connection is.
-    fn lock(&self) -> MutexGuard<'_, Slot> {
-        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,6 +1,7 @@
 //! Decides which connection serves which question, and what is said when a commit fails.
 
 use std::fmt;
+use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +19,14 @@ use crate::options::{Clock, Options};
 use crate::record::{self, Call};
 use crate::request::{Executed, Reconciled, Request, Unkeyed};
 use crate::secret::Secret;
-use crate::transaction::{Answer, Ending, run_keyed, run_unkeyed, settle};
+use crate::transaction::{Answer, look_up, run_keyed, run_unkeyed, settle};
+use crate::writer::Writer;
+use crate::writer::unit::{Answering, Unit};
 
 /// A handle to a ledger: one SQLite file that holds keys, results and the application's own tables.
 ///
 /// Clones share their connections. Other handles to the same file, in this process or another, are safe: a key runs once
-/// over all of them. All methods block.
+/// over all of them. All methods block but those named `_async`, which need no particular runtime.
 #[derive(Clone)]
 pub struct Ledger {
     inner: Arc<Inner>,
@@ -34,7 +37,7 @@ struct Inner {
     clock: Clock,
     retention_ms: i64,
     reader: Lane,
-    writer: Lane,
+    writer: Writer,
 }
 
 /// The longest wait that SQLite can count, in milliseconds.
@@ -51,13 +54,19 @@ impl Ledger {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);
         }
-        let Options { schema, busy_timeout, retention, secret, clock } = options;
+        let Options { schema, busy_timeout, retention, secret, clock, entropy, .. } = options;
         // A later reconnection must find the same file, wherever the process is by then.
         let path = std::path::absolute(path).map_err(|error| LedgerError::Storage(error.into()))?;
-        let site = Arc::new(Site { path, busy_timeout: busy_timeout.min(MAX_BUSY_TIMEOUT) });
-        let (db, secret) = site.found(secret.as_ref(), &schema, clock.now())?;
+        let site = Arc::new(Site {
+            path,
+            vfs: options.vfs,
+            busy_timeout: busy_timeout.min(MAX_BUSY_TIMEOUT),
+            durability: options.durability,
+            effect_time: options.effect_time,
+        });
+        let (db, secret) = site.found(secret.as_ref(), &entropy, &schema, clock.now())?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
-        let writer = Lane::new(site, Access::Write, db);
+        let writer = Writer::start(Lane::new(site, Access::Write, db), options.executor, options.effect_time)?;
         let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
         Ok(Self { inner: Arc::new(Inner { secret, clock, retention_ms, reader, writer }) })
     }
@@ -80,9 +89,36 @@ impl Ledger {
         T: Serialize + DeserializeOwned,
         F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
     {
-        let Answer { body, replayed } = self.answer(request, job(effect))?;
-        let value = decode(&body).ok_or(LedgerError::ResultType)?;
-        Ok(if replayed { Executed::Replayed(value) } else { Executed::Fresh(value) })
+        let call = self.call(request)?;
+        // A record never goes away, so what is found without the write lock holds. A miss proves nothing.
+        let stored = self.inner.reader.with(|db| record::find(&db.conn, &call.scope, &call.key))?;
+        let answer = match settle(stored, &call)? {
+            Some(answer) => answer,
+            None => self.inner.writer.wait(keyed(call, job(effect)))?,
+        };
+        answer.executed()
+    }
+
+    /// As [`Ledger::execute`], without blocking the thread that polls, and on any runtime.
+    ///
+    /// The call is handed over at once, not at the first poll: **it runs to its end even if the future is dropped**, and
+    /// a retry with the same key then replays it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Ledger::execute`].
+    pub fn execute_async<T, F>(
+        &self,
+        request: &Request<'_>,
+        effect: F,
+    ) -> impl Future<Output = Result<Executed<T>, LedgerError>> + Send + use<T, F>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
+    {
+        // Replays go the same way: a lookup on this thread could wait for the disk.
+        let answering = self.call(request).and_then(|call| self.inner.writer.submit(keyed(call, job(effect))));
+        async move { answering?.await.unwrap_or(Err(LedgerError::Closed))?.executed() }
     }
 
     /// Runs `effect` in one transaction, and counts it. **Every call runs it**, also a retry of a call that succeeded.
@@ -97,11 +133,29 @@ impl Ledger {
         T: Serialize + DeserializeOwned,
         F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
     {
-        let body = self.inner.writer.with(|db| match run_unkeyed(db, scope, job(effect))? {
-            Ending::Committed(answer) => Ok(answer.body),
-            Ending::Unknown(failure) => Err(failure.without_key()),
-        })?;
+        let body = self.inner.writer.wait(unkeyed(scope, job(effect)))?;
         decode(&body).map(Unkeyed).ok_or(LedgerError::ResultType)
+    }
+
+    /// As [`Ledger::execute_keyless`], in the way of [`Ledger::execute_async`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Ledger::execute_keyless`].
+    pub fn execute_keyless_async<T, F>(
+        &self,
+        scope: &Scope,
+        effect: F,
+    ) -> impl Future<Output = Result<Unkeyed<T>, LedgerError>> + Send + use<T, F>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
+    {
+        let answering = self.inner.writer.submit(unkeyed(scope, job(effect)));
+        async move {
+            let body = answering?.await.unwrap_or(Err(LedgerError::Closed))?;
+            decode(&body).map(Unkeyed).ok_or(LedgerError::ResultType)
+        }
     }
 
     /// What is known of a key. Reads only: it never creates a record, and never waits for an effect.
@@ -154,27 +208,38 @@ impl Ledger {
         self.inner.writer.close().and(reader)
     }
 
-    fn answer(&self, request: &Request<'_>, job: Job) -> Result<Answer, LedgerError> {
-        let Inner { secret, clock, retention_ms, reader, writer } = &*self.inner;
+    fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {
+        let Inner { secret, clock, retention_ms, .. } = &*self.inner;
         let Request { scope, key, arguments, version, exclude } = *request;
         let canonical = canonical_arguments(arguments, exclude).map_err(LedgerError::InvalidArguments)?;
-        let fingerprint = secret.fingerprint(scope, version, &canonical);
-        let call = Call { scope, key, fingerprint, clock, retention_ms: *retention_ms };
+        Ok(Call {
+            scope: scope.clone(),
+            key: key.clone(),
+            fingerprint: secret.fingerprint(scope, version, &canonical),
+            secret: secret.clone(),
+            clock: clock.clone(),
+            retention_ms: *retention_ms,
+        })
+    }
+}
 
-        // A record never goes away, so what is found without the write lock holds. A miss proves nothing.
-        if let Some(answer) = settle(reader.with(|db| record::find(&db.conn, scope, key))?, &call, secret)? {
-            return Ok(answer);
-        }
-        let failure = match writer.with(|db| run_keyed(db, &call, secret, job))? {
-            Ending::Committed(answer) => return Ok(answer),
-            Ending::Unknown(failure) => failure,
-        };
-        // Nothing that the failed connection says counts any more: a new one has to find the key, or find it missing.
-        writer.renew();
-        match writer.with(|db| record::find(&db.conn, scope, key)) {
-            Ok(stored) => settle(stored, &call, secret)?.ok_or_else(|| failure.nothing_committed()),
-            Err(cause) => Err(LedgerError::CommitUnknown(cause.into())),
-        }
+fn keyed(call: Call, mut job: Job) -> (Unit<Answer>, Answering<Answer>) {
+    let call = Arc::new(call);
+    let later = Arc::clone(&call);
+    let operation = Arc::clone(&call);
+    let (unit, answering) = Unit::new(&operation.scope.operation, move |db| run_keyed(db, &call, &mut job));
+    (unit.look_up(move |db| look_up(db, &later)), answering)
+}
+
+fn unkeyed(scope: &Scope, mut job: Job) -> (Unit<Vec<u8>>, Answering<Vec<u8>>) {
+    let owned = scope.clone();
+    Unit::new(&scope.operation, move |db| run_unkeyed(db, &owned, &mut job))
+}
+
+impl Answer {
+    fn executed<T: DeserializeOwned>(self) -> Result<Executed<T>, LedgerError> {
+        let value = decode(&self.body).ok_or(LedgerError::ResultType)?;
+        Ok(if self.replayed { Executed::Replayed(value) } else { Executed::Fresh(value) })
     }
 }
 

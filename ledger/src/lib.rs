@@ -48,13 +48,16 @@ mod ledger;
 mod options;
 mod record;
 mod request;
+mod schema;
 mod secret;
+mod sync;
 mod transaction;
+mod writer;
 
 pub use effect::{EffectError, EffectTx, ReadTx};
 pub use error::{BoxError, LedgerError};
 pub use ledger::Ledger;
-pub use options::{Clock, Options};
+pub use options::{Clock, Durability, Entropy, Executor, Options};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
 pub use secret::Secret;
 

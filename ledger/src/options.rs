@@ -1,4 +1,4 @@
-//! Decides what of a ledger is the deployment's choice. Durability is not.
+//! Decides what of a ledger is the deployment's choice.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use steady_core::time::WallTime;
 
+use crate::error::{BoxError, LedgerError};
 use crate::secret::Secret;
 
 /// How to open a ledger. Every field has a default: `Options { schema: ".. ".into(), ..Options::default() }`.
@@ -24,6 +25,18 @@ pub struct Options {
     pub secret: Option<Secret>,
     /// Where the ledger reads the time of its records. Default: the system's clock.
     pub clock: Clock,
+    /// Where secrets and task ids come from. Default: the operating system.
+    pub entropy: Entropy,
+    /// What an answer survives. Default: a power cut.
+    pub durability: Durability,
+    /// How long the SQL of one effect may run: after that it is interrupted and rolled back. Rust code between
+    /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
+    /// [`LedgerError::Busy`](crate::LedgerError::Busy) after the same time. Default: 5 s.
+    pub effect_time: Duration,
+    /// Who runs what writes. Default: a thread of the ledger's own.
+    pub executor: Executor,
+    /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
+    pub vfs: Option<Cow<'static, str>>,
 }
 
 impl Default for Options {
@@ -34,7 +47,65 @@ impl Default for Options {
             retention: Duration::from_secs(7 * 24 * 60 * 60),
             secret: None,
             clock: Clock::default(),
+            entropy: Entropy::default(),
+            durability: Durability::Full,
+            effect_time: Duration::from_secs(5),
+            executor: Executor::Thread,
+            vfs: None,
         }
+    }
+}
+
+/// What an acknowledged answer survives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Durability {
+    /// A crash of the process or of the machine, and a power cut: every commit is synced (`synchronous = FULL`).
+    Full,
+    /// A crash of the process only. **A power cut can take back what was acknowledged**: a key then looks as if it had
+    /// never run, and a retry runs it again. The file stays intact (`synchronous = NORMAL`).
+    ProcessCrash,
+}
+
+/// Who runs what writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Executor {
+    /// A thread of the ledger's own, which gathers the calls that wait into one commit.
+    Thread,
+    /// The thread that calls, one call after another. Deterministic, and without group commit; an async call blocks.
+    Inline,
+}
+
+/// A source of random bytes.
+#[derive(Clone)]
+pub struct Entropy(Arc<Fill>);
+
+type Fill = dyn Fn(&mut [u8]) -> Result<(), BoxError> + Send + Sync;
+
+impl Entropy {
+    /// A source that fills a buffer with bytes that nobody can guess.
+    pub fn new(fill: impl Fn(&mut [u8]) -> Result<(), BoxError> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(fill))
+    }
+
+    pub(crate) fn bytes<const N: usize>(&self) -> Result<[u8; N], LedgerError> {
+        let mut bytes = [0; N];
+        (self.0)(&mut bytes).map_err(LedgerError::Storage)?;
+        Ok(bytes)
+    }
+}
+
+/// The operating system.
+impl Default for Entropy {
+    fn default() -> Self {
+        Self::new(|bytes| Ok(getrandom::fill(bytes)?))
+    }
+}
+
+impl fmt::Debug for Entropy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Entropy")
     }
 }
 

@@ -10,11 +10,12 @@ use crate::request::Reconciled;
 use crate::secret::Secret;
 
 /// A keyed call, reduced to what is stored of it.
-pub(crate) struct Call<'a> {
-    pub(crate) scope: &'a Scope,
-    pub(crate) key: &'a Key,
+pub(crate) struct Call {
+    pub(crate) scope: Scope,
+    pub(crate) key: Key,
     pub(crate) fingerprint: [u8; 32],
-    pub(crate) clock: &'a Clock,
+    pub(crate) secret: Secret,
+    pub(crate) clock: Clock,
     /// How long its result is replayed, in milliseconds.
     pub(crate) retention_ms: i64,
 }
@@ -99,13 +100,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Option<Stored>> {
 }
 
 /// Stores the outcome of a call beside its effect. Fails if the key has a record.
-pub(crate) fn insert(
-    conn: &Connection,
-    call: &Call<'_>,
-    secret: &Secret,
-    state: State,
-    body: &[u8],
-) -> Result<(), LedgerError> {
+pub(crate) fn insert(conn: &Connection, call: &Call, state: State, body: &[u8]) -> Result<(), LedgerError> {
     conn.prepare_cached("INSERT INTO ledger_result(body) VALUES (?1)")?.execute([body])?;
     let result = conn.last_insert_rowid();
     let now = call.clock.now().unix_millis();
@@ -122,7 +117,7 @@ pub(crate) fn insert(
         code(state),
         i64::from(state == State::Committed),
         result,
-        secret.digest(&call.fingerprint, code(state), body),
+        call.secret.digest(&call.fingerprint, code(state), body),
         now,
         now.saturating_add(call.retention_ms),
     ))?;

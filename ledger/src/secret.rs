@@ -7,8 +7,6 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use steady_core::idempotency::Scope;
 
-use crate::error::LedgerError;
-
 /// The key of a ledger's fingerprints: 32 bytes that nobody else knows.
 ///
 /// It never appears in `Debug` output or in an error.
@@ -20,12 +18,6 @@ impl Secret {
     #[must_use]
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
-    }
-
-    pub(crate) fn random() -> Result<Self, LedgerError> {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| LedgerError::Storage(error.into()))?;
-        Ok(Self(bytes))
     }
 
     pub(crate) fn bytes(&self) -> &[u8; 32] {

@@ -1,52 +1,35 @@
 //! Decides the order of things in a transaction: key, effect, record, commit, and only then an answer.
 
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode};
 use steady_core::idempotency::{Scope, State, Verdict, decide};
+use steady_core::mrtr::is_final;
 
 use crate::effect::{EffectTx, Job, Outcome};
 use crate::error::LedgerError;
 use crate::file::Db;
 use crate::guard::{Inside, Speaker};
 use crate::record::{self, Call, Stored};
-use crate::secret::Secret;
+
+// Each names the ledger, so that no effect can reach the compiled statement (see `guard::names_ledger`).
+const BEGIN: &str = "BEGIN IMMEDIATE /* ledger_ */";
+const COMMIT: &str = "COMMIT /* ledger_ */";
 
 /// A transaction that holds the write lock from its start, and rolls back unless it is committed.
 pub(crate) struct Transaction<'a>(&'a Connection);
 
 impl<'a> Transaction<'a> {
     pub(crate) fn begin(db: &'a Db) -> Result<Self, LedgerError> {
-        db.conn.execute_batch("BEGIN IMMEDIATE")?;
+        run_statement(&db.conn, BEGIN)?;
         Ok(Self(&db.conn))
     }
 
     pub(crate) fn commit(self) -> Result<(), CommitFailure> {
-        let committed = self.0.execute_batch("COMMIT");
         // A transaction that is still open was not committed, whatever the reason.
-        committed.map_err(|error| CommitFailure { error, certain: !self.0.is_autocommit() })
-    }
-}
-
-/// A commit that failed.
-pub(crate) struct CommitFailure {
-    error: rusqlite::Error,
-    /// Whether it is certain that nothing was committed.
-    certain: bool,
-}
-
-impl CommitFailure {
-    /// What to say if nothing was committed: a constraint that is checked at the commit is the effect's fault.
-    pub(crate) fn nothing_committed(self) -> LedgerError {
-        match self.error.sqlite_error_code() {
-            Some(ErrorCode::ConstraintViolation) => LedgerError::Aborted(self.error.into()),
-            Some(_) | None => self.error.into(),
-        }
-    }
-
-    /// What to say if there is no key to look up.
-    pub(crate) fn without_key(self) -> LedgerError {
-        if self.certain { self.nothing_committed() } else { LedgerError::CommitUnknown(self.error.into()) }
+        run_statement(self.0, COMMIT)
+            .map_err(|error| CommitFailure { error: Arc::new(error), certain: !self.0.is_autocommit() })
     }
 }
 
@@ -59,24 +42,77 @@ impl Drop for Transaction<'_> {
     }
 }
 
+fn run_statement(conn: &Connection, sql: &str) -> rusqlite::Result<()> {
+    conn.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+/// What can be undone of a transaction without undoing the rest.
+pub(crate) struct Savepoint<'a>(&'a Connection);
+
+impl<'a> Savepoint<'a> {
+    pub(crate) fn set(db: &'a Db) -> Result<Self, LedgerError> {
+        run_statement(&db.conn, "SAVEPOINT ledger_unit")?;
+        Ok(Self(&db.conn))
+    }
+
+    /// Keeps or undoes what was written since. An error means that the whole transaction is gone, or has to go.
+    pub(crate) fn end(self, keep: bool) -> Result<(), LedgerError> {
+        if self.0.is_autocommit() {
+            return Err(LedgerError::TransactionLost);
+        }
+        if !keep {
+            undo_unit(self.0)?;
+        }
+        run_statement(self.0, "RELEASE ledger_unit")?;
+        Ok(())
+    }
+}
+
+/// Undoes what the current unit wrote.
+fn undo_unit(conn: &Connection) -> rusqlite::Result<()> {
+    run_statement(conn, "ROLLBACK TO ledger_unit")
+}
+
+/// A commit that failed.
+pub(crate) struct CommitFailure {
+    error: Arc<rusqlite::Error>,
+    /// Whether it is certain that nothing was committed.
+    certain: bool,
+}
+
+impl CommitFailure {
+    pub(crate) fn is_certain(&self) -> bool {
+        self.certain
+    }
+
+    /// What to say if nothing was committed: a constraint that is checked at the commit is the effect's fault.
+    pub(crate) fn nothing_committed(&self) -> LedgerError {
+        match self.error.sqlite_error_code() {
+            Some(ErrorCode::ConstraintViolation) => LedgerError::Aborted(Arc::clone(&self.error).into()),
+            Some(_) | None => LedgerError::from_sqlite(&self.error),
+        }
+    }
+
+    /// What to say if there is nothing to look up.
+    pub(crate) fn without_look_up(&self) -> LedgerError {
+        if self.certain {
+            return self.nothing_committed();
+        }
+        LedgerError::CommitUnknown(Arc::clone(&self.error).into())
+    }
+}
+
 /// The bytes of an answer.
 pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     pub(crate) replayed: bool,
 }
 
-/// How a transaction ended, if nothing before its commit failed.
-pub(crate) enum Ending {
-    Committed(Answer),
-    /// The commit failed with this. What is durable must be looked up.
-    Unknown(CommitFailure),
-}
-
 /// The answer that follows from what is stored; none if the effect has to run.
-pub(crate) fn settle(stored: Option<Stored>, call: &Call<'_>, secret: &Secret) -> Result<Option<Answer>, LedgerError> {
+pub(crate) fn settle(stored: Option<Stored>, call: &Call) -> Result<Option<Answer>, LedgerError> {
     match (decide(stored.as_ref().map(|stored| &stored.record), &call.fingerprint, call.clock.now()), stored) {
         (Verdict::Execute, _) => Ok(None),
-        (Verdict::Replay, Some(stored)) => Ok(Some(Answer { body: stored.verified(secret)?, replayed: true })),
+        (Verdict::Replay, Some(stored)) => Ok(Some(Answer { body: stored.verified(&call.secret)?, replayed: true })),
         (Verdict::Replay, None) => Err(LedgerError::Corrupt { part: "a record vanished" }),
         (Verdict::Mismatch, _) => Err(LedgerError::Mismatch),
         (Verdict::InFlight { retry_after }, _) => Err(LedgerError::InFlight { retry_after }),
@@ -86,42 +122,42 @@ pub(crate) fn settle(stored: Option<Stored>, call: &Call<'_>, secret: &Secret) -
 }
 
 /// Runs a keyed call, unless its record says otherwise.
-pub(crate) fn run_keyed(db: &Db, call: &Call<'_>, secret: &Secret, job: Job) -> Result<Ending, LedgerError> {
-    let transaction = Transaction::begin(db)?;
-    if let Some(answer) = settle(record::find(&db.conn, call.scope, call.key)?, call, secret)? {
-        return Ok(Ending::Committed(answer));
+pub(crate) fn run_keyed(db: &Db, call: &Call, job: &mut Job) -> Result<Answer, LedgerError> {
+    if let Some(answer) = settle(record::find(&db.conn, &call.scope, &call.key)?, call)? {
+        return Ok(answer);
     }
     let (state, body) = run_effect(db, job)?;
-    record::insert(&db.conn, call, secret, state, &body)?;
-    Ok(end(transaction, body))
+    record::insert(&db.conn, call, state, &body)?;
+    Ok(Answer { body, replayed: false })
+}
+
+/// What became of a keyed call whose commit has an unknown outcome.
+pub(crate) fn look_up(db: &Db, call: &Call) -> Result<Option<Answer>, LedgerError> {
+    let stored = record::find(&db.conn, &call.scope, &call.key);
+    settle(stored.map_err(|error| LedgerError::CommitUnknown(error.into()))?, call)
 }
 
 /// Runs a call without a key, and counts it.
-pub(crate) fn run_unkeyed(db: &Db, scope: &Scope, job: Job) -> Result<Ending, LedgerError> {
-    let transaction = Transaction::begin(db)?;
+pub(crate) fn run_unkeyed(db: &Db, scope: &Scope, job: &mut Job) -> Result<Vec<u8>, LedgerError> {
     let (state, body) = run_effect(db, job)?;
     if state == State::Committed {
         record::count_unkeyed(&db.conn, scope)?;
     }
-    Ok(end(transaction, body))
+    Ok(body)
 }
 
-fn end(transaction: Transaction<'_>, body: Vec<u8>) -> Ending {
-    match transaction.commit() {
-        Ok(()) => Ending::Committed(Answer { body, replayed: false }),
-        Err(failure) => Ending::Unknown(failure),
-    }
-}
-
-/// Runs an effect inside a savepoint, so that a refusal leaves nothing of it but the refusal.
-fn run_effect(db: &Db, mut job: Job) -> Result<(State, Vec<u8>), LedgerError> {
-    db.conn.execute_batch("SAVEPOINT ledger_effect")?;
+/// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal.
+fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
     let outcome = {
         let _speaking = db.guard.speak(Speaker::Effect);
+        let _limit = db.guard.limit_time();
         let _inside = Inside::enter();
         let mut tx = EffectTx::new(&db.conn);
         panic::catch_unwind(AssertUnwindSafe(|| job(&mut tx)))
     };
+    if db.guard.is_out_of_time() {
+        return Err(LedgerError::TimeLimit);
+    }
     if db.conn.is_autocommit() {
         return Err(LedgerError::TransactionLost);
     }
@@ -129,16 +165,19 @@ fn run_effect(db: &Db, mut job: Job) -> Result<(State, Vec<u8>), LedgerError> {
         return Err(LedgerError::Forbidden);
     }
     match outcome {
-        Ok(Outcome::Commit(body)) => {
-            db.conn.execute_batch("RELEASE ledger_effect")?;
-            Ok((State::Committed, body))
-        }
+        Ok(Outcome::Commit(body) | Outcome::Reject(body)) if asks_for_input(&body) => Err(LedgerError::NotFinal),
+        Ok(Outcome::Commit(body)) => Ok((State::Committed, body)),
         Ok(Outcome::Reject(body)) => {
-            db.conn.execute_batch("ROLLBACK TO ledger_effect; RELEASE ledger_effect")?;
+            undo_unit(&db.conn)?;
             Ok((State::Rejected, body))
         }
         Ok(Outcome::Abort(cause)) => Err(LedgerError::Aborted(cause)),
         Ok(Outcome::Unencodable) => Err(LedgerError::Encoding),
         Err(_) => Err(LedgerError::Panicked),
     }
+}
+
+/// Whether a result is one that MCP forbids to be final (rule I5). Only an object can say so.
+fn asks_for_input(body: &[u8]) -> bool {
+    body.starts_with(b"{") && str::from_utf8(body).is_ok_and(|body| !is_final(body))
 }

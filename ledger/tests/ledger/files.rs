@@ -35,9 +35,9 @@ fn foreign_files_are_refused_and_left_alone() {
 fn a_newer_schema_is_refused_and_left_alone() {
     let shop = Shop::open();
     shop.ledger.close().unwrap();
-    database(&shop.path(), "PRAGMA user_version = 2");
+    database(&shop.path(), "PRAGMA user_version = 3");
     let error = refused(&shop.path());
-    assert!(matches!(error, LedgerError::NewerSchema { found: 2, known: 1 }), "{error:?}");
+    assert!(matches!(error, LedgerError::NewerSchema { found: 3, known: 2 }), "{error:?}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn the_file_is_durable_by_its_settings() {
     let text = |sql| shop.stranger().query_row(sql, [], |row| row.get::<_, rusqlite::types::Value>(0)).unwrap();
     assert_eq!(text("PRAGMA journal_mode"), rusqlite::types::Value::Text("wal".into()));
     assert_eq!(text("PRAGMA application_id"), rusqlite::types::Value::Integer(0x4C44_4752));
-    assert_eq!(text("PRAGMA user_version"), rusqlite::types::Value::Integer(1));
+    assert_eq!(text("PRAGMA user_version"), rusqlite::types::Value::Integer(2));
     assert_eq!(text("PRAGMA auto_vacuum"), rusqlite::types::Value::Integer(2));
     let loose = "SELECT count(*) FROM pragma_table_list WHERE name LIKE 'ledger%' AND strict = 0";
     assert_eq!(text(loose), rusqlite::types::Value::Integer(0));

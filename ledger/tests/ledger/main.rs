@@ -3,11 +3,13 @@
 
 mod effects;
 mod files;
+mod migration;
 mod model;
 mod once;
 mod privacy;
 mod replay;
 mod states;
+mod writer;
 
 use std::path::Path;
 

@@ -229,7 +229,7 @@ fn a_writer_elsewhere_is_waited_for_and_then_reported() {
     let stranger = shop.stranger();
     call(&shop.ledger, "order-1").unwrap().into_inner();
     stranger.execute_batch("BEGIN IMMEDIATE").unwrap();
-    assert!(matches!(call(&shop.ledger, "order-2"), Err(LedgerError::Busy)));
+    assert!(matches!(call(&shop.ledger, "order-2"), Err(LedgerError::Busy { .. })));
     assert!(call(&shop.ledger, "order-1").unwrap().is_replay(), "a replay needs no write lock");
     stranger.execute_batch("ROLLBACK").unwrap();
     assert!(!call(&shop.ledger, "order-2").unwrap().is_replay());

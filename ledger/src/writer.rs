@@ -1,0 +1,130 @@
+//! Decides who does the work that writes: a thread of the ledger's own, which gathers what waits into one transaction,
+//! or the caller itself.
+
+mod batch;
+mod current;
+pub(crate) mod queue;
+pub(crate) mod reply;
+pub(crate) mod unit;
+
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use crate::error::LedgerError;
+use crate::guard::Inside;
+use crate::lane::Lane;
+use crate::options::Executor;
+use crate::sync::{Arc, Mutex};
+use current::Current;
+use queue::{Queue, Refused};
+use unit::{Answering, Unit, Work};
+
+/// How many units may wait. Each is some hundred bytes, and what its effect captured.
+const CAPACITY: usize = 4096;
+/// How many units share a commit.
+const MAX_BATCH: usize = 256;
+
+/// Does the ledger's writes, one transaction after another.
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<Result<(), LedgerError>>>>,
+    inline: bool,
+}
+
+struct Shared {
+    queue: Queue<Box<dyn Work>>,
+    lane: Lane,
+    current: Current,
+    /// How long a unit may run before those that come later are refused.
+    patience: Duration,
+}
+
+impl Writer {
+    pub(crate) fn start(lane: Lane, executor: Executor, patience: Duration) -> Result<Self, LedgerError> {
+        let shared = Arc::new(Shared { queue: Queue::new(CAPACITY), lane, current: Current::default(), patience });
+        let inline = matches!(executor, Executor::Inline);
+        let thread = if inline { None } else { Some(shared.spawn()?) };
+        Ok(Self { shared, thread: Mutex::new(thread), inline })
+    }
+
+    /// Takes in a unit. It is done whatever becomes of the answering end.
+    pub(crate) fn submit<R: Send + 'static>(
+        &self,
+        (unit, answering): (Unit<R>, Answering<R>),
+    ) -> Result<Answering<R>, LedgerError> {
+        if Inside::is_here() {
+            return Err(LedgerError::Reentrant);
+        }
+        let Shared { queue, lane, current, patience } = &*self.shared;
+        if self.inline {
+            batch::run(lane, current, vec![Box::new(unit)]);
+            return Ok(answering);
+        }
+        if let Some(operation) = current.longer_than(*patience) {
+            return Err(LedgerError::Busy { operation: Some(operation) });
+        }
+        match queue.push(Box::new(unit)) {
+            Ok(()) => Ok(answering),
+            Err(Refused::Full) => Err(LedgerError::Busy { operation: current.operation() }),
+            Err(Refused::Closed) => Err(LedgerError::Closed),
+        }
+    }
+
+    /// Takes in a unit and waits for its answer.
+    pub(crate) fn wait<R: Send + 'static>(&self, unit: (Unit<R>, Answering<R>)) -> Result<R, LedgerError> {
+        self.submit(unit)?.wait().unwrap_or(Err(LedgerError::Closed))
+    }
+
+    /// Does what was taken in, and closes the connection.
+    pub(crate) fn close(&self) -> Result<(), LedgerError> {
+        if Inside::is_here() {
+            return Err(LedgerError::Reentrant);
+        }
+        self.shared.queue.close();
+        let thread = self.thread.lock().take();
+        match thread.map(JoinHandle::join) {
+            Some(Ok(closed)) => closed,
+            // It panicked, or there was none: its connection is closed here.
+            Some(Err(_)) | None => self.shared.lane.close(),
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let is_here = |thread: &JoinHandle<_>| thread.thread().id() == thread::current().id();
+        if self.thread.lock().as_ref().is_some_and(is_here) {
+            // An effect owned the last handle: its thread goes on to the end of the queue by itself.
+            self.shared.queue.close();
+        } else {
+            drop(self.close());
+        }
+    }
+}
+
+impl Shared {
+    fn spawn(self: &Arc<Self>) -> Result<JoinHandle<Result<(), LedgerError>>, LedgerError> {
+        let shared = Arc::clone(self);
+        let body = move || {
+            let _rest = Rest(&shared.queue);
+            while let Some(units) = shared.queue.take(MAX_BATCH) {
+                batch::run(&shared.lane, &shared.current, units);
+            }
+            shared.lane.close()
+        };
+        thread::Builder::new()
+            .name("steady-ledger".into())
+            .spawn(body)
+            .map_err(|error| LedgerError::Storage(error.into()))
+    }
+}
+
+/// Whatever ends the thread, nobody is left waiting for it.
+struct Rest<'a>(&'a Queue<Box<dyn Work>>);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+        while self.0.take(MAX_BATCH).is_some() {}
+    }
+}
