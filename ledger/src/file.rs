@@ -15,7 +15,7 @@ use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
 use crate::guard::{Guard, Speaker};
-use crate::options::{Durability, Entropy};
+use crate::options::{Durability, Entropy, Opening};
 use crate::schema;
 use crate::secret::Secret;
 use crate::transaction::Transaction;
@@ -49,6 +49,7 @@ pub(crate) struct Site {
     pub(crate) busy_timeout: Duration,
     pub(crate) durability: Durability,
     pub(crate) effect_time: Duration,
+    pub(crate) opening: Opening,
 }
 
 /// What is in a file.
@@ -74,6 +75,9 @@ impl Site {
         if version < MIN_SQLITE {
             return Err(LedgerError::OldSqlite { version });
         }
+        if self.opening == Opening::Existing {
+            return self.existing(secret);
+        }
         let mut conn = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         if let Content::Nothing = look(&conn)? {
             conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
@@ -83,6 +87,20 @@ impl Site {
         let guard = Guard::install(&mut conn, self.effect_time)?;
         let db = Db { conn, guard };
         let secret = initialise(&db, secret, entropy, schema, now)?;
+        Ok((db, secret))
+    }
+
+    /// A connection to a ledger that is left as it is.
+    fn existing(&self, secret: Option<&Secret>) -> Result<(Db, Secret), LedgerError> {
+        let db = self.connect(Access::Write)?;
+        match look(&db.conn)? {
+            Content::Ledger { schema: schema::NEWEST } => {}
+            Content::Ledger { schema: found } => {
+                return Err(LedgerError::OlderSchema { found, known: schema::NEWEST });
+            }
+            Content::Nothing => return Err(LedgerError::ForeignFile),
+        }
+        let secret = read_secret(&db.conn, secret)?;
         Ok((db, secret))
     }
 

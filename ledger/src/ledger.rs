@@ -36,6 +36,7 @@ struct Inner {
     secret: Secret,
     clock: Clock,
     retention_ms: i64,
+    site: Arc<Site>,
     reader: Lane,
     writer: Writer,
 }
@@ -63,12 +64,14 @@ impl Ledger {
             busy_timeout: busy_timeout.min(MAX_BUSY_TIMEOUT),
             durability: options.durability,
             effect_time: options.effect_time,
+            opening: options.opening,
         });
         let (db, secret) = site.found(secret.as_ref(), &entropy, &schema, clock.now())?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
-        let writer = Writer::start(Lane::new(site, Access::Write, db), options.executor, options.effect_time)?;
+        let writer =
+            Writer::start(Lane::new(Arc::clone(&site), Access::Write, db), options.executor, options.effect_time)?;
         let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-        Ok(Self { inner: Arc::new(Inner { secret, clock, retention_ms, reader, writer }) })
+        Ok(Self { inner: Arc::new(Inner { secret, clock, retention_ms, site, reader, writer }) })
     }
 
     /// Runs `effect` once for the key of `request`, and answers every call with what it came to.
@@ -206,6 +209,14 @@ impl Ledger {
     pub fn close(&self) -> Result<(), LedgerError> {
         let reader = self.inner.reader.close();
         self.inner.writer.close().and(reader)
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.inner.site
+    }
+
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.inner.secret
     }
 
     fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {

@@ -39,6 +39,7 @@
 //! write-ahead log does not work over network file systems.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 mod effect;
 mod error;
 mod file;
@@ -57,7 +58,7 @@ mod writer;
 pub use effect::{EffectError, EffectTx, ReadTx};
 pub use error::{BoxError, LedgerError};
 pub use ledger::Ledger;
-pub use options::{Clock, Durability, Entropy, Executor, Options};
+pub use options::{Clock, Durability, Entropy, Executor, Opening, Options};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
 pub use secret::Secret;
 

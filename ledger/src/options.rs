@@ -35,6 +35,8 @@ pub struct Options {
     pub effect_time: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
+    /// Which files are opened. Default: every ledger, and new ones are created.
+    pub opening: Opening,
     /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
     pub vfs: Option<Cow<'static, str>>,
 }
@@ -51,6 +53,7 @@ impl Default for Options {
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
             executor: Executor::Thread,
+            opening: Opening::CreateOrMigrate,
             vfs: None,
         }
     }
@@ -65,6 +68,17 @@ pub enum Durability {
     /// A crash of the process only. **A power cut can take back what was acknowledged**: a key then looks as if it had
     /// never run, and a retry runs it again. The file stays intact (`synchronous = NORMAL`).
     ProcessCrash,
+}
+
+/// Which files are opened as ledgers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Opening {
+    /// Creates a file that is not there or empty, and brings one of an older schema to the newest. Programs of an older
+    /// release refuse it from then on.
+    CreateOrMigrate,
+    /// Only a ledger of this release's schema; nothing in it is changed. For tools beside the program that owns the file.
+    Existing,
 }
 
 /// Who runs what writes.

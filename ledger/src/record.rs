@@ -41,6 +41,10 @@ impl Stored {
         Ok(body)
     }
 
+    pub(crate) fn has_result(&self) -> bool {
+        matches!(self.record.state, State::Committed | State::Rejected)
+    }
+
     pub(crate) fn reconciled(&self) -> Reconciled {
         Reconciled {
             state: self.record.state,
