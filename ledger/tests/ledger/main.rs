@@ -3,6 +3,7 @@
 
 mod effects;
 mod files;
+mod inventory;
 mod migration;
 mod model;
 mod once;
