@@ -51,6 +51,7 @@ mod request;
 mod schema;
 mod secret;
 mod sync;
+mod task;
 mod transaction;
 mod writer;
 
@@ -60,8 +61,13 @@ pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Options};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
 pub use secret::Secret;
+pub use task::{
+    Body, Changed, Checkpoint, Claimed, Input, Lease, LiveTask, Progress, Resolution, Snapshot, TaskError, TaskId,
+    TaskLimits, TaskSpec, Tasks,
+};
 
 /// The SQLite binding whose [`rusqlite::Params`], [`rusqlite::Row`] and errors an effect uses.
 pub use rusqlite;
 pub use steady_core::idempotency::{CanonicalError, Key, Scope, State};
+pub use steady_core::task::{Revision, Status};
 pub use steady_core::time::WallTime;

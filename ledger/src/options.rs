@@ -9,6 +9,7 @@ use steady_core::time::WallTime;
 
 use crate::error::{BoxError, LedgerError};
 use crate::secret::Secret;
+use crate::task::TaskLimits;
 
 /// How to open a ledger. Every field has a default: `Options { schema: ".. ".into(), ..Options::default() }`.
 #[derive(Clone, Debug)]
@@ -35,6 +36,8 @@ pub struct Options {
     pub effect_time: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
+    /// How many tasks there may be, and how large. Default: see [`TaskLimits`].
+    pub tasks: TaskLimits,
     /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
     pub vfs: Option<Cow<'static, str>>,
 }
@@ -51,6 +54,7 @@ impl Default for Options {
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
             executor: Executor::Thread,
+            tasks: TaskLimits::default(),
             vfs: None,
         }
     }
