@@ -13,7 +13,7 @@ use steady_ledger::{Executor, Unkeyed};
 use super::*;
 
 /// Holds the writer until the sender is dropped, and returns once it is held.
-fn hold(ledger: &Ledger) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
+pub(super) fn hold(ledger: &Ledger) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
     let (release, released) = mpsc::channel();
     let (announce, held) = mpsc::channel();
     let ledger = ledger.clone();
@@ -31,7 +31,7 @@ fn hold(ledger: &Ledger) -> (mpsc::Sender<()>, thread::JoinHandle<()>) {
 }
 
 /// Polls a future on this thread until it is done.
-fn block_on<F: Future>(future: F) -> F::Output {
+pub(super) fn block_on<F: Future>(future: F) -> F::Output {
     struct Unpark(thread::Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
