@@ -34,10 +34,14 @@ impl Desk {
     }
 
     fn open_with(limits: TaskLimits) -> Self {
+        Self::open_as(Options { tasks: limits, ..options() })
+    }
+
+    fn open_as(options: Options) -> Self {
         let now = Arc::new(AtomicI64::new(START));
         let read = Arc::clone(&now);
         let clock = Clock::new(move || WallTime::from_unix_millis(read.load(Ordering::Relaxed)));
-        let shop = Shop::open_with(Options { clock: clock.clone(), tasks: limits, ..options() });
+        let shop = Shop::open_with(Options { clock: clock.clone(), ..options });
         Self { shop, now, clock }
     }
 

@@ -270,7 +270,7 @@ fn a_watcher_that_panics_harms_nobody_and_their_number_is_bounded() {
     for executor in [Executor::Thread, Executor::Inline] {
         let shop = Shop::open_with(Options { executor, ..options() });
         let tasks = shop.ledger.tasks();
-        let watchers: Vec<Arc<dyn Fn() + Send + Sync>> = (0..64).map(|_| Arc::new(|| panicking()) as _).collect();
+        let watchers: Vec<Arc<dyn Fn() + Send + Sync>> = (0..64).map(|_| Arc::new(panicking) as _).collect();
         watchers.iter().for_each(|watcher| tasks.on_change(watcher).unwrap());
         let one_more: Arc<dyn Fn() + Send + Sync> = Arc::new(|| ());
         assert!(matches!(tasks.on_change(&one_more), Err(TaskError::TooManyWatchers { limit: 64 })));

@@ -118,10 +118,12 @@ fn a_step_and_its_effect_are_one() {
         Err("no stock".into())
     });
     assert_eq!(aborted, r#"Aborted("no stock")"#);
-    assert_eq!(
-        fails(|tx| Ok(reserving(tx).and_then(|()| Ok(tx.execute("COMMIT", []).map(drop)?)).unwrap_or(()))),
-        "Forbidden"
-    );
+    let ended = fails(|tx| {
+        reserving(tx)?;
+        drop(tx.execute("COMMIT", []));
+        Ok(())
+    });
+    assert_eq!(ended, "Forbidden");
     assert_eq!(fails(|_| std::panic::resume_unwind(Box::new("planned"))), "Panicked");
     assert_eq!(
         fails(|tx| {
