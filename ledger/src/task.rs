@@ -29,6 +29,8 @@ mod error;
 mod lease;
 mod operator;
 mod store;
+#[cfg(test)]
+mod tests;
 mod types;
 mod watch;
 mod worker;
@@ -52,6 +54,28 @@ use crate::writer::unit::{Answering, Unit};
 use store::Tx;
 
 /// The durable tasks of a ledger. Clones share its connections.
+///
+/// ```
+/// use std::time::Duration;
+/// use steady_ledger::{Body, Key, Ledger, Options, Progress, Request, Scope, Status, TaskSpec};
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// let ledger = Ledger::open(dir.path().join("shop.db"), Options::default())?;
+/// let (tasks, scope, key) = (ledger.tasks(), Scope::new("tenant-1", "pack_order"), Key::parse("order-7")?);
+///
+/// // The server, for a call: durable before it is answered, and the same task for a retry.
+/// let spec = TaskSpec { payload: Some(Body::new("shelf 12")?), ..TaskSpec::default() };
+/// let task = tasks.create(&Request::new(&scope, &key, "{}"), spec)?.into_inner();
+///
+/// // A worker, in this process or another.
+/// let claimed = tasks.claim(&["pack_order"], "worker-1", Duration::from_secs(30))?.expect("a task waits");
+/// let known = tasks.checkpoint(&claimed.lease, Progress { step: 1, ..Progress::default() })?;
+/// assert!(!known.cancel_requested);
+/// tasks.complete(&claimed.lease, Body::new("packed")?)?;
+///
+/// assert_eq!(tasks.get("tenant-1", &task.id)?.status, Status::Completed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// All methods block but those named `_async`, which hand their work over at once, as
 /// [`Ledger::execute_async`](crate::Ledger::execute_async) does: it is done even if the future is dropped.

@@ -81,6 +81,12 @@ pub(crate) struct CommitFailure {
 }
 
 impl CommitFailure {
+    /// One of unknown outcome.
+    #[cfg(test)]
+    pub(crate) fn unknown() -> Self {
+        Self { error: Arc::new(rusqlite::Error::InvalidQuery), certain: false }
+    }
+
     pub(crate) fn is_certain(&self) -> bool {
         self.certain
     }

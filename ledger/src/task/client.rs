@@ -200,7 +200,7 @@ impl Tasks {
         Ok(())
     }
 
-    fn creation(&self, request: &Request<'_>, mut spec: TaskSpec) -> Result<Creation, TaskError> {
+    pub(super) fn creation(&self, request: &Request<'_>, mut spec: TaskSpec) -> Result<Creation, TaskError> {
         self.check_spec(&mut spec)?;
         let retention_ms = spec.ttl.map_or(i64::MAX, store::millis);
         let call = Call { retention_ms, ..self.ledger.call(request)? };
@@ -211,7 +211,7 @@ impl Tasks {
         Ok(TaskId::of(self.ledger.inner.entropy.bytes()?))
     }
 
-    fn creating(&self, creation: Creation) -> Work<Executed<Snapshot>> {
+    pub(super) fn creating(&self, creation: Creation) -> Work<Executed<Snapshot>> {
         let limits = self.limits();
         let creation = Arc::new(creation);
         let later = Arc::clone(&creation);
@@ -223,7 +223,7 @@ impl Tasks {
         })
     }
 
-    fn creating_keyless(&self, scope: &Scope, mut spec: TaskSpec) -> Result<Work<Snapshot>, TaskError> {
+    pub(super) fn creating_keyless(&self, scope: &Scope, mut spec: TaskSpec) -> Result<Work<Snapshot>, TaskError> {
         self.check_spec(&mut spec)?;
         let (limits, id, scope) = (self.limits(), self.new_id()?, Arc::new(scope.clone()));
         let (later, same) = (id.clone(), Arc::clone(&scope));
@@ -236,7 +236,7 @@ impl Tasks {
         Ok(self.look_up(unit, move |tx| found(store::snapshot(tx, &same.principal, &later))))
     }
 
-    fn cancelling(&self, principal: &str, id: &TaskId) -> Work<()> {
+    pub(super) fn cancelling(&self, principal: &str, id: &TaskId) -> Work<()> {
         let (principal, id): (Box<str>, _) = (principal.into(), id.clone());
         let later = id.clone();
         let unit = self.unit("tasks/cancel", move |tx| {
@@ -261,10 +261,10 @@ impl Tasks {
 }
 
 /// A task that is to be, with its key.
-struct Creation {
-    call: Call,
-    id: TaskId,
-    spec: TaskSpec,
+pub(super) struct Creation {
+    pub(super) call: Call,
+    pub(super) id: TaskId,
+    pub(super) spec: TaskSpec,
 }
 
 impl Creation {

@@ -204,7 +204,6 @@ pub(super) fn save(tx: &Tx<'_>, id: &TaskId, record: &Record, outcome: Option<&B
             outcome = :outcome,
             payload = CASE WHEN :terminal THEN NULL ELSE payload END,
             external_open = external_open AND NOT :terminal,
-            in_doubt = in_doubt AND NOT :terminal,
             updated_ms = max(updated_ms, :now),
             revision = :revision
          WHERE id = :id",

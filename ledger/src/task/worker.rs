@@ -153,7 +153,8 @@ impl Tasks {
     }
 
     /// Asks the client for inputs, each a key and a question. The task waits until all are answered, and then works
-    /// again. The worker may keep its lease with checkpoints, or [release](Tasks::release) it: the answers are stored.
+    /// again. Extends the lease, which the worker may keep with checkpoints, or [release](Tasks::release): the answers are
+    /// stored.
     ///
     /// # Errors
     ///

@@ -163,6 +163,41 @@ fn an_expired_task_is_unknown_and_its_key_does_not_run_again() {
 }
 
 #[test]
+fn a_key_finds_its_task_for_as_long_as_that_lives() {
+    let desk = Desk::open();
+    let day = Duration::from_secs(24 * 60 * 60);
+    let spec = TaskSpec { ttl: Some(day * 20), ..TaskSpec::default() };
+    let task = create_for(&desk.tasks(), "tenant-1", "order-7", spec).unwrap().into_inner();
+    desk.advance(day * 20 - Duration::from_millis(1));
+    assert_eq!(desk.create("order-7").unwrap(), Executed::Replayed(task), "past the retention of results");
+}
+
+#[test]
+fn expired_tasks_are_no_work_however_many_there_are() {
+    let desk = Desk::open();
+    let spec = TaskSpec { ttl: Some(Duration::from_millis(10)), ..TaskSpec::default() };
+    for _ in 0..40 {
+        desk.tasks().create_keyless(&scope(), spec.clone()).unwrap();
+    }
+    desk.advance(Duration::from_millis(10));
+    assert!((0..4).all(|_| desk.claim().is_none()));
+    assert_eq!(desk.count("SELECT count(*) FROM ledger_task"), 0, "a few went with each claim");
+}
+
+#[test]
+fn an_expired_task_counts_while_somebody_works_on_it() {
+    let desk = Desk::open_with(TaskLimits { live_per_principal: 1, ..TaskLimits::default() });
+    let spec = TaskSpec { ttl: Some(Duration::from_millis(10)), ..TaskSpec::default() };
+    let create = || named(desk.tasks().create_keyless(&scope(), spec.clone())).map(drop);
+    create().unwrap();
+    let lease = desk.claim().unwrap().lease;
+    desk.advance(Duration::from_millis(10));
+    assert_eq!(create(), Err("TooMany { limit: 1 }".to_owned()));
+    desk.tasks().complete(&lease, body("for nobody")).unwrap();
+    create().unwrap();
+}
+
+#[test]
 fn a_task_without_an_end_is_cut_to_the_cap_if_there_is_one() {
     let endless = TaskSpec { ttl: None, ..TaskSpec::default() };
     let created = |max_ttl| {

@@ -16,9 +16,10 @@ fn lost(desk: &Desk, key_text: &str) -> Lease {
 fn a_worker_that_is_lost_in_an_external_step_leaves_a_doubt_that_nobody_runs() {
     let desk = Desk::open();
     let lease = lost(&desk, "order-7");
+    let before = desk.tasks().last_revision().unwrap();
     assert!(desk.claim().is_none());
     let task = desk.get(lease.task()).unwrap();
-    assert_eq!(task.status, Status::Working);
+    assert_eq!((task.status, task.revision > before), (Status::Working, true), "a client hears of it");
     assert!(task.message.unwrap().contains("unknown outcome"));
     assert_all_refused(&desk.tasks(), &lease, "LeaseLost");
     desk.now.store(i64::MAX / 2, Ordering::Relaxed);
@@ -71,8 +72,10 @@ fn an_operator_resolves_a_doubt_once() {
             assert_eq!(resolve(&lease, Resolution::Cancel), Err("NotRequested".to_owned()));
             tasks.cancel("tenant-1", lease.task()).unwrap();
         }
+        let before = tasks.last_revision().unwrap();
         resolve(&lease, resolution.clone()).unwrap();
         let task = desk.get(lease.task()).unwrap();
+        assert!(task.revision > before);
         assert_eq!((task.status, task.outcome, task.message), (status, outcome, None));
         assert_eq!(resolve(&lease, resolution), Err("NotInDoubt".to_owned()), "not again");
         assert_eq!(tasks.in_doubt(None, 10).unwrap(), []);

@@ -83,6 +83,19 @@ fn a_question_has_inputs_but_not_too_many() {
 }
 
 #[test]
+fn a_question_extends_the_lease() {
+    let desk = Desk::open();
+    let lease = desk.started("order-7");
+    desk.advance(LEASE / 2);
+    desk.tasks().ask(&lease, questions(&["size"])).unwrap();
+    desk.tasks().update("tenant-1", lease.task(), answers(&[("size", "small")])).unwrap();
+    desk.advance(LEASE - Duration::from_millis(1));
+    assert!(desk.claim().is_none());
+    desk.advance(Duration::from_millis(1));
+    assert!(desk.claim().is_some());
+}
+
+#[test]
 fn a_task_that_waits_for_its_client_is_no_work_until_it_is_answered_or_cancelled() {
     for cancel in [false, true] {
         let desk = Desk::open();
