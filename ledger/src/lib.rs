@@ -34,6 +34,8 @@
 //! - Every answer, fresh or replayed, is decoded from stored bytes: no two callers share a value.
 //! - Raw arguments are never stored. What is stored of them is a keyed hash.
 //! - An effect cannot end, split or outlive its transaction.
+//! - A durable [task](Tasks) is created with its key, has one worker at a time and one end, and is never run again by
+//!   itself while a step outside of the file may be under way.
 //!
 //! The promise covers power cuts as far as the disk keeps what it says it has synced, and one machine: SQLite's
 //! write-ahead log does not work over network file systems.

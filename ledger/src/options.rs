@@ -32,7 +32,7 @@ pub struct Options {
     pub durability: Durability,
     /// How long the SQL of one effect may run: after that it is interrupted and rolled back. Rust code between
     /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
-    /// [`LedgerError::Busy`](crate::LedgerError::Busy) after the same time. Default: 5 s.
+    /// [`LedgerError::Busy`] after the same time. Default: 5 s.
     pub effect_time: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,

@@ -192,6 +192,8 @@ pub(super) fn insert(
 }
 
 /// Makes a task what the machine decided. An end takes with it what only the work needed.
+///
+/// The revision is that of the file, which is not the one that the machine counts: it is higher, and so as good.
 pub(super) fn save(tx: &Tx<'_>, id: &TaskId, record: &Record, outcome: Option<&Body>) -> Result<(), TaskError> {
     let terminal = record.status.is_terminal();
     if terminal {
@@ -248,7 +250,6 @@ pub(super) fn snapshot(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Snap
     let sql = "SELECT updated_ms, poll_ms, outcome FROM ledger_task WHERE id = ?1";
     let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, body(row, 2)?));
     let (updated_ms, poll_ms, outcome) = tx.conn.prepare_cached(sql)?.query_row([id.as_str()], read)?;
-    let progress = progress(tx.conn, id)?;
     let mut input_requests = inputs(tx.conn, id)?;
     input_requests.retain(|input| input.response.is_none());
     let duration = |millis: i64| Duration::from_millis(u64::try_from(millis).unwrap_or(0));
@@ -256,9 +257,8 @@ pub(super) fn snapshot(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Snap
     Ok(Snapshot {
         revision: head.record.revision,
         status: head.record.status,
-        message: progress.message.clone(),
         cancel_requested: head.record.cancel_requested,
-        progress,
+        progress: progress(tx.conn, id)?,
         created_at: head.created_at,
         updated_at: WallTime::from_unix_millis(updated_ms),
         ttl: head.expires_ms.map(|end| duration(end.saturating_sub(created_ms))),

@@ -121,11 +121,9 @@ pub struct Snapshot {
     pub revision: Revision,
     /// Its status.
     pub status: Status,
-    /// What it is doing, for people.
-    pub message: Option<Box<str>>,
     /// Whether its cancellation was asked for.
     pub cancel_requested: bool,
-    /// The last step that its worker stored.
+    /// The last step that its worker stored, and what it is doing, for people.
     pub progress: Progress,
     /// When it was created.
     pub created_at: WallTime,

@@ -20,7 +20,7 @@ fn a_worker_that_is_lost_in_an_external_step_leaves_a_doubt_that_nobody_runs() {
     assert!(desk.claim().is_none());
     let task = desk.get(lease.task()).unwrap();
     assert_eq!((task.status, task.revision > before), (Status::Working, true), "a client hears of it");
-    assert!(task.message.unwrap().contains("unknown outcome"));
+    assert!(task.progress.message.unwrap().contains("unknown outcome"));
     assert_all_refused(&desk.tasks(), &lease, "LeaseLost");
     desk.now.store(i64::MAX / 2, Ordering::Relaxed);
     assert!(desk.claim().is_none(), "no passage of time ends it");
@@ -76,7 +76,7 @@ fn an_operator_resolves_a_doubt_once() {
         resolve(&lease, resolution.clone()).unwrap();
         let task = desk.get(lease.task()).unwrap();
         assert!(task.revision > before);
-        assert_eq!((task.status, task.outcome, task.message), (status, outcome, None));
+        assert_eq!((task.status, task.outcome, task.progress.message), (status, outcome, None));
         assert_eq!(resolve(&lease, resolution), Err("NotInDoubt".to_owned()), "not again");
         assert_eq!(tasks.in_doubt(None, 10).unwrap(), []);
         assert_eq!(desk.count("SELECT count(*) FROM ledger_task_audit"), number);

@@ -163,7 +163,7 @@ fn progress_never_goes_back() {
     }
     assert!(desk.tasks().checkpoint(&lease, step(u64::MAX)).unwrap().stored);
     let last = desk.get(lease.task()).unwrap();
-    assert_eq!((last.progress.step, last.message.as_deref()), (i64::MAX.unsigned_abs(), Some("five")));
+    assert_eq!((last.progress.step, last.progress.message.as_deref()), (i64::MAX.unsigned_abs(), Some("five")));
 }
 
 #[test]
