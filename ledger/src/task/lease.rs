@@ -171,7 +171,7 @@ fn extend(tx: &Tx<'_>, lease: &Lease) -> Result<(), TaskError> {
     tx.run("UPDATE ledger_task SET claimable_ms = ?2 WHERE id = ?1", (lease.task.as_str(), until)).map(drop)
 }
 
-const NEXT: &str = head!(
+pub(super) const NEXT: &str = head!(
     "WHERE operation = ?1 AND claimable_ms <= ?2 AND external_open = 0
         AND (status = 'working' OR (status = 'input_required' AND cancel_requested_ms IS NOT NULL))
         AND (expires_ms IS NULL OR expires_ms > ?2)

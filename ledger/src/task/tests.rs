@@ -114,3 +114,16 @@ fn work_that_cannot_be_looked_up_stays_unknown() {
     let work = file.tasks.claiming(&["pack_order"], "worker-1", Duration::ZERO).unwrap();
     assert!(matches!(file.recovered(work), Err(TaskError::Ledger(LedgerError::CommitUnknown(_)))));
 }
+
+/// However many tasks there are, over or not.
+#[test]
+fn a_claim_reads_the_head_of_the_queue() {
+    let file = File::open();
+    let plan = file.tasks.read(|tx| {
+        let mut statement = tx.conn.prepare(&format!("EXPLAIN QUERY PLAN {}", lease::NEXT))?;
+        let steps = statement.query_map(("pack_order", 0), |row| row.get::<_, String>(3))?;
+        Ok(steps.collect::<Result<Vec<_>, _>>()?)
+    });
+    let queue = "SEARCH ledger_task USING INDEX ledger_task_queue (operation=? AND claimable_ms<?)";
+    assert_eq!(plan.unwrap(), [queue], "and sorts nothing");
+}
