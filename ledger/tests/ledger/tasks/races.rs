@@ -117,3 +117,65 @@ fn workers_of_two_processes_do_each_task_once() {
     });
     assert_eq!(by_child.count(), theirs);
 }
+
+/// Does what waits, telling of each thing once it is acknowledged.
+fn work_aloud(tasks: &Tasks, tell: impl Fn(&str, &TaskId)) {
+    let effect = |tx: &mut EffectTx<'_>| reserve(tx).map(drop).map_err(|_| "reserve".into());
+    // The lease of a worker that was killed is over at once.
+    while let Some(claimed) = tasks.claim(&["reserve_inventory"], "worker-1", Duration::ZERO).unwrap() {
+        let id = claimed.lease.task();
+        let stored = tasks.checkpoint_with(&claimed.lease, step(1), effect).unwrap().stored;
+        assert_eq!(stored, claimed.progress.step == 0);
+        tell("stepped", id);
+        tasks.complete(&claimed.lease, body("done")).unwrap();
+        tell("done", id);
+    }
+}
+
+const ENDLESS_CHILD_DATABASE: &str = "LEDGER_TEST_ENDLESS_TASKS_DATABASE";
+
+/// Not a test by itself: the test below kills it.
+#[test]
+fn endless_child_worker() {
+    let Some(path) = std::env::var_os(ENDLESS_CHILD_DATABASE) else { return };
+    let tasks = open(Path::new(&path)).tasks();
+    let tell = |what: &str, id: &TaskId| writeln!(std::io::stdout(), "\nack {what} {id}").unwrap();
+    for number in 0.. {
+        tell(&number.to_string(), &create(&tasks, &format!("order-{number}")).unwrap().into_inner().id);
+        work_aloud(&tasks, tell);
+    }
+}
+
+#[test]
+fn a_killed_worker_has_kept_what_it_acknowledged_and_repeats_no_step() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shop.db");
+    for kill_after in [1, 2, 3, 5, 8, 13, 30] {
+        let mut peer = Peer::spawn("tasks::races::endless_child_worker", ENDLESS_CHILD_DATABASE, &path);
+        let acknowledged: Vec<_> = (0..kill_after).map(|_| peer.line("ack")).collect();
+        peer.child.kill().unwrap();
+        peer.child.wait().unwrap();
+
+        let ledger = open(&path);
+        for line in acknowledged {
+            let words: Vec<_> = line.split(' ').collect();
+            let task = ledger.tasks().get("tenant-1", &TaskId::parse(words[2]).unwrap()).unwrap();
+            match words[1] {
+                "stepped" => assert_eq!(task.progress.step, 1, "{line}"),
+                "done" => assert_eq!(task.status, Status::Completed, "{line}"),
+                number => {
+                    let replay = create(&ledger.tasks(), &format!("order-{number}")).unwrap();
+                    assert!(replay.is_replay() && replay.into_inner().id == task.id, "{line}");
+                }
+            }
+        }
+        let halves = "SELECT (SELECT count(*) FROM reservation) - (SELECT sum(step) FROM ledger_task),
+                             (SELECT count(*) FROM ledger_key) - (SELECT count(*) FROM ledger_task)";
+        let stranger = rusqlite::Connection::open(&path).unwrap();
+        let halves: (i64, i64) = stranger.query_row(halves, [], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        assert_eq!(halves, (0, 0), "a step without its effect, or a task without its key");
+    }
+    let ledger = open(&path);
+    work_aloud(&ledger.tasks(), |_, _| ());
+    assert_eq!(ledger.tasks().live(None, 10).unwrap(), []);
+}
