@@ -25,7 +25,7 @@ const APPLICATION_ID: i64 = 0x4C44_4752;
 /// The first SQLite without the reset race of write-ahead logs.
 const MIN_SQLITE: i32 = 3_051_003;
 /// How many compiled statements a connection keeps.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
 /// How long to pause before asking again for what SQLite does not wait for by itself.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 

@@ -15,10 +15,11 @@ use crate::error::LedgerError;
 use crate::file::{Access, Site};
 use crate::guard::{Inside, Speaker};
 use crate::lane::Lane;
-use crate::options::{Clock, Options};
+use crate::options::{Clock, Entropy, Options};
 use crate::record::{self, Call};
 use crate::request::{Executed, Reconciled, Request, Unkeyed};
 use crate::secret::Secret;
+use crate::task::{TaskLimits, Tasks, Watchers};
 use crate::transaction::{Answer, look_up, run_keyed, run_unkeyed, settle};
 use crate::writer::Writer;
 use crate::writer::unit::{Answering, Unit};
@@ -29,16 +30,19 @@ use crate::writer::unit::{Answering, Unit};
 /// over all of them. All methods block but those named `_async`, which need no particular runtime.
 #[derive(Clone)]
 pub struct Ledger {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
+pub(crate) struct Inner {
     secret: Secret,
-    clock: Clock,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
     retention_ms: i64,
+    pub(crate) task_limits: TaskLimits,
+    pub(crate) task_watchers: Arc<Watchers>,
     site: Arc<Site>,
-    reader: Lane,
-    writer: Writer,
+    pub(crate) reader: Lane,
+    pub(crate) writer: Writer,
 }
 
 /// The longest wait that SQLite can count, in milliseconds.
@@ -71,7 +75,9 @@ impl Ledger {
         let writer =
             Writer::start(Lane::new(Arc::clone(&site), Access::Write, db), options.executor, options.effect_time)?;
         let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-        Ok(Self { inner: Arc::new(Inner { secret, clock, retention_ms, site, reader, writer }) })
+        let (task_limits, task_watchers) = (options.tasks, Arc::default());
+        let inner = Inner { secret, clock, entropy, retention_ms, task_limits, task_watchers, site, reader, writer };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Runs `effect` once for the key of `request`, and answers every call with what it came to.
@@ -199,6 +205,12 @@ impl Ledger {
         })
     }
 
+    /// The durable tasks in the file.
+    #[must_use]
+    pub fn tasks(&self) -> Tasks {
+        Tasks::new(self.clone())
+    }
+
     /// Closes the file, once the calls that use it are done. From then on all clones answer [`LedgerError::Closed`].
     ///
     /// The last handle closes the file by itself when it is dropped; this is for those who want to see an error.
@@ -219,7 +231,7 @@ impl Ledger {
         &self.inner.secret
     }
 
-    fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {
+    pub(crate) fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {
         let Inner { secret, clock, retention_ms, .. } = &*self.inner;
         let Request { scope, key, arguments, version, exclude } = *request;
         let canonical = canonical_arguments(arguments, exclude).map_err(LedgerError::InvalidArguments)?;

@@ -34,6 +34,8 @@
 //! - Every answer, fresh or replayed, is decoded from stored bytes: no two callers share a value.
 //! - Raw arguments are never stored. What is stored of them is a keyed hash.
 //! - An effect cannot end, split or outlive its transaction.
+//! - A durable [task](Tasks) is created with its key, has one worker at a time and one end, and is never run again by
+//!   itself while a step outside of the file may be under way.
 //!
 //! The promise covers power cuts as far as the disk keeps what it says it has synced, and one machine: SQLite's
 //! write-ahead log does not work over network file systems.
@@ -52,6 +54,7 @@ mod request;
 mod schema;
 mod secret;
 mod sync;
+mod task;
 mod transaction;
 mod writer;
 
@@ -61,8 +64,13 @@ pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Opening, Options};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
 pub use secret::Secret;
+pub use task::{
+    Body, Changed, Checkpoint, Claimed, Input, Lease, LiveTask, Progress, Resolution, Snapshot, TaskError, TaskId,
+    TaskLimits, TaskSpec, Tasks,
+};
 
 /// The SQLite binding whose [`rusqlite::Params`], [`rusqlite::Row`] and errors an effect uses.
 pub use rusqlite;
 pub use steady_core::idempotency::{CanonicalError, Key, Scope, State};
+pub use steady_core::task::{Revision, Status};
 pub use steady_core::time::WallTime;

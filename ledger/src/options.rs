@@ -9,6 +9,7 @@ use steady_core::time::WallTime;
 
 use crate::error::{BoxError, LedgerError};
 use crate::secret::Secret;
+use crate::task::TaskLimits;
 
 /// How to open a ledger. Every field has a default: `Options { schema: ".. ".into(), ..Options::default() }`.
 #[derive(Clone, Debug)]
@@ -37,6 +38,8 @@ pub struct Options {
     pub executor: Executor,
     /// Which files are opened. Default: every ledger, and new ones are created.
     pub opening: Opening,
+    /// How many tasks there may be, and how large. Default: see [`TaskLimits`].
+    pub tasks: TaskLimits,
     /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
     pub vfs: Option<Cow<'static, str>>,
 }
@@ -54,6 +57,7 @@ impl Default for Options {
             effect_time: Duration::from_secs(5),
             executor: Executor::Thread,
             opening: Opening::CreateOrMigrate,
+            tasks: TaskLimits::default(),
             vfs: None,
         }
     }

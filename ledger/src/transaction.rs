@@ -69,7 +69,7 @@ impl<'a> Savepoint<'a> {
 }
 
 /// Undoes what the current unit wrote.
-fn undo_unit(conn: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn undo_unit(conn: &Connection) -> rusqlite::Result<()> {
     run_statement(conn, "ROLLBACK TO ledger_unit")
 }
 
@@ -81,6 +81,12 @@ pub(crate) struct CommitFailure {
 }
 
 impl CommitFailure {
+    /// One of unknown outcome.
+    #[cfg(test)]
+    pub(crate) fn unknown() -> Self {
+        Self { error: Arc::new(rusqlite::Error::InvalidQuery), certain: false }
+    }
+
     pub(crate) fn is_certain(&self) -> bool {
         self.certain
     }
@@ -147,7 +153,7 @@ pub(crate) fn run_unkeyed(db: &Db, scope: &Scope, job: &mut Job) -> Result<Vec<u
 }
 
 /// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal.
-fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
+pub(crate) fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
     let outcome = {
         let _speaking = db.guard.speak(Speaker::Effect);
         let _limit = db.guard.limit_time();
@@ -178,6 +184,6 @@ fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
 }
 
 /// Whether a result is one that MCP forbids to be final (rule I5). Only an object can say so.
-fn asks_for_input(body: &[u8]) -> bool {
+pub(crate) fn asks_for_input(body: &[u8]) -> bool {
     body.starts_with(b"{") && str::from_utf8(body).is_ok_and(|body| !is_final(body))
 }

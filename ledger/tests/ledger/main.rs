@@ -10,6 +10,7 @@ mod once;
 mod privacy;
 mod replay;
 mod states;
+mod tasks;
 mod writer;
 
 use std::path::Path;
