@@ -514,6 +514,14 @@ impl Outbound {
         mut settle: impl FnMut(&mut Slot),
     ) -> (u64, Pushed) {
         let (mut evicted, replaced) = (0, self.replaces(last));
+        if !replaced {
+            // One goes for one that comes: the usual case, which the loop would cost as much again.
+            evicted = usize::from(self.evict_oldest(false, &mut settle));
+            if self.has_room(len) {
+                let pushed = if evicted == 0 { Pushed::Queued } else { Pushed::Evicted(1) };
+                return (self.take_place(handle, takes, len), pushed);
+            }
+        }
         let mut own = replaced;
         let position = loop {
             let superseded = own && self.head + 1 == last;
