@@ -10,6 +10,7 @@
 //! [`Link`], [`Timer`] and [`Spawn`] are what a transport, or the simulator, implements. Lock order: slot, then queue.
 
 mod alarm;
+mod cells;
 mod connection;
 mod context;
 mod engine;

@@ -7,8 +7,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::task::{Context, Poll, Waker};
 
+use super::cells::Cells;
 use super::mutant;
-use super::sync::Mutex;
+use super::sync::{Mutex, MutexGuard};
 use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
@@ -16,9 +17,12 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub struct OutboundQueue {
     state: Mutex<State>,
+    cells: Cells,
 }
 
+/// Apart from what is read without the lock: every holder writes here.
 #[derive(Debug)]
+#[repr(align(128))]
 struct State {
     outbound: Outbound,
     consumer: Option<Waker>,
@@ -44,6 +48,7 @@ impl OutboundQueue {
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
+            cells: Cells::new(config.capacity),
             state: Mutex::new(State {
                 outbound: Outbound::new(config),
                 consumer: None,
@@ -56,23 +61,35 @@ impl OutboundQueue {
 
     /// Opens the stream of a request; see [`Outbound::open`].
     pub fn open(&self, handle: Handle, prefix: &str) {
-        self.state.lock().outbound.open(handle, prefix);
+        self.settled(handle).outbound.open(handle, prefix);
     }
 
     /// Opens the stream of a topic; see [`Outbound::open_topic`].
     pub fn open_topic(&self, handle: Handle) {
-        self.state.lock().outbound.open_topic(handle);
+        self.settled(handle).outbound.open_topic(handle);
     }
 
     /// Queues progress; see [`Outbound::progress`]. Never waits.
     #[inline]
     pub fn progress(&self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
-        self.push(|state| state.outbound.progress(handle, progress, total, message))
+        if self.cells.overwrite(handle, progress, total, message) {
+            // In the place of a message that waits: whoever sleeps was woken for that one.
+            return Pushed::Coalesced;
+        }
+        let (state, met) = self.state.lock_or_meet();
+        self.push_under(state, |state| {
+            let settle = |slot: &mut _| self.cells.settle(slot);
+            let pushed = state.outbound.progress_settling(handle, progress, total, message, settle);
+            if met {
+                state.outbound.arm(handle, |slot| self.cells.arm(slot));
+            }
+            pushed
+        })
     }
 
     /// Queues a notice; see [`Outbound::notice`]. Never waits.
     pub fn notice(&self, topic: Handle, message: &str) -> Pushed {
-        self.push(|state| state.outbound.notice(topic, message))
+        self.push(|state| state.outbound.notice_settling(topic, message, |slot| self.cells.settle(slot)))
     }
 
     /// Queues lossless progress, or registers `cx` and waits for room; see [`Outbound::lossless`].
@@ -100,6 +117,7 @@ impl OutboundQueue {
                 state.producers.push((handle, cx.waker().clone()));
                 return Poll::Pending;
             }
+            state.outbound.settle(handle.index(), |slot| self.cells.settle(slot));
             Poll::Ready(accept() && state.outbound.lossless(handle, body))
         })
     }
@@ -108,6 +126,10 @@ impl OutboundQueue {
     pub fn finish(&self, permit: SendPermit, body: Vec<u8>) {
         let handle = permit.handle();
         let waiting = self.push(|state| {
+            // From now on progress is refused, in the cell too.
+            if !mutant::is("final-leaves-the-cell") {
+                state.outbound.settle(handle.index(), |slot| self.cells.settle(slot));
+            }
             if state.backlog.is_empty() {
                 if let Err(refused) = state.outbound.finish(permit, body) {
                     state.backlog.push_back(refused);
@@ -136,7 +158,7 @@ impl OutboundQueue {
 
     /// Forgets what waits for a cancelled request; see [`Outbound::purge`].
     pub fn purge(&self, handle: Handle) {
-        let mut state = self.state.lock();
+        let mut state = self.settled(handle);
         state.outbound.purge(handle);
         let waiting = state.take_producers(|waiting| waiting == handle);
         drop(state);
@@ -156,7 +178,7 @@ impl OutboundQueue {
     #[inline]
     pub fn pop<R>(&self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let mut state = self.state.lock();
-        let popped = state.outbound.pop(encode);
+        let popped = state.outbound.pop_settling(encode, |slot| self.cells.settle(slot));
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
             drop(state);
@@ -168,7 +190,7 @@ impl OutboundQueue {
     /// Takes the oldest messages under one lock, to be encoded outside of it; see [`Outbound::pop_into`].
     pub fn pop_into(&self, batch: &mut Batch, messages: usize, bytes: usize) {
         let mut state = self.state.lock();
-        state.outbound.pop_into(batch, messages, bytes);
+        state.outbound.pop_into_settling(batch, messages, bytes, |slot| self.cells.settle(slot));
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
             drop(state);
@@ -217,9 +239,20 @@ impl OutboundQueue {
         core::mem::swap(&mut self.state.lock().signals, into);
     }
 
+    /// The lock, with nothing of this request in a cell.
+    fn settled(&self, handle: Handle) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.outbound.settle(handle.index(), |slot| self.cells.settle(slot));
+        state
+    }
+
     #[inline]
     fn push<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.state.lock();
+        self.push_under(self.state.lock(), change)
+    }
+
+    #[inline]
+    fn push_under<R>(&self, mut state: MutexGuard<'_, State>, change: impl FnOnce(&mut State) -> R) -> R {
         // A busy consumer has no waker here: looking is cheaper than taking.
         let consumer = if state.consumer.is_some() { state.consumer.take() } else { None };
         let mut state = self.state.keep(state, "waker-before-push");

@@ -1,13 +1,18 @@
 //! The one place that names the standard library's locks, so that loom can stand in for them (`--cfg steady_loom`).
 
 #[cfg(not(steady_loom))]
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 #[cfg(steady_loom)]
-pub(crate) use loom::sync::Arc;
+pub(crate) use loom::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-/// Holds what a process settles once; no model looks into it.
-#[cfg(steady_loom)]
+/// Holds what is made once; no model looks into it.
 pub(super) use std::sync::OnceLock;
 
 use super::mutant;
@@ -34,6 +39,16 @@ impl<T> Mutex<T> {
         match self.0.lock() {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),
+        }
+    }
+
+    /// The same, and whether another thread had it.
+    #[inline]
+    pub(crate) fn lock_or_meet(&self) -> (MutexGuard<'_, T>, bool) {
+        match self.0.try_lock() {
+            Ok(guard) => (guard, false),
+            Err(imp::TryLockError::Poisoned(poisoned)) => (poisoned.into_inner(), false),
+            Err(imp::TryLockError::WouldBlock) => (self.lock(), true),
         }
     }
 

@@ -279,18 +279,16 @@ impl Outbound {
         }
     }
 
-    /// Lends the newest queued message of an open request, whose newer values may wait elsewhere from now on: until
-    /// `settle` of another method is called with it, which brings the newest of them. `None`: it has none that a newer one
-    /// may always replace, or is armed already.
-    pub(crate) fn arm(&mut self, handle: Handle) -> Option<&mut Slot> {
-        let stream = self.streams.get(handle.index as usize)?;
+    /// Asks `arm` whether newer values of the queued message of an open request may wait elsewhere. If so, that message is
+    /// armed until a `settle` is called with it, which brings the newest of them: before it leaves, is dropped or replaced.
+    pub(crate) fn arm(&mut self, handle: Handle, arm: impl FnOnce(&Slot) -> bool) {
+        let Some(stream) = self.streams.get(handle.index as usize) else { return };
         let waits =
             stream.generation == handle.generation && stream.takes == Takes::Progress && stream.last > self.head;
-        if !waits || self.config.coalesce != Coalesce::SameToken {
-            return None;
+        if waits && self.config.coalesce == Coalesce::SameToken {
+            let slot = &mut self.ring[((stream.last - 1) & self.mask) as usize];
+            slot.armed = slot.armed || arm(slot);
         }
-        let slot = &mut self.ring[((stream.last - 1) & self.mask) as usize];
-        (!core::mem::replace(&mut slot.armed, true)).then_some(slot)
     }
 
     /// Settles what the stream of this index has armed, if anything.
