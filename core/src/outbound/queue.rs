@@ -469,9 +469,18 @@ impl Outbound {
                 return Some((position, Pushed::Coalesced));
             }
         } else if self.has_room(len) {
-            return Some((self.take_place(handle, takes, len), Pushed::Queued));
+            self.take_place(handle, takes, len);
+            return Some((self.tail - 1, Pushed::Queued));
         }
-        Some(self.place_by_force(handle, stream.last, takes, len, settle))
+        let pushed = if self.replaces(stream.last) {
+            self.place_by_force(handle, takes, len, settle)
+        } else {
+            match self.place_anew(handle, takes, len, settle) {
+                0 => Pushed::Queued,
+                evicted => Pushed::Evicted(evicted),
+            }
+        };
+        Some((self.streams[handle.index as usize].last - 1, pushed))
     }
 
     /// Whether what comes replaces the message before position `last`.
@@ -490,57 +499,59 @@ impl Outbound {
     }
 
     #[inline]
-    fn take_place(&mut self, handle: Handle, takes: Takes, len: usize) -> u64 {
-        let position = self.tail;
-        self.tail += 1;
-        self.text_bytes += len;
-        let slot = &mut self.ring[(position & self.mask) as usize];
+    fn take_place(&mut self, handle: Handle, takes: Takes, len: usize) {
+        let slot = &mut self.ring[(self.tail & self.mask) as usize];
         slot.handle = handle;
         slot.notice = takes == Takes::Notices;
-        self.streams[handle.index as usize].last = position + 1;
-        position
+        self.tail += 1;
+        self.text_bytes += len;
+        self.streams[handle.index as usize].last = self.tail;
     }
 
-    /// Drops the oldest until there is room.
+    /// Drops the oldest for a further message, and takes a place; how many were lost.
+    #[inline(never)]
+    fn place_anew(&mut self, handle: Handle, takes: Takes, len: usize, mut settle: impl FnMut(&mut Slot)) -> usize {
+        let mut evicted = usize::from(self.evict_oldest(false, &mut settle));
+        if !self.has_room(len) {
+            evicted += self.make_room(len, settle);
+        }
+        self.take_place(handle, takes, len);
+        evicted
+    }
+
+    /// Drops the oldest until there is room for a further message; how many were lost.
+    #[inline(never)]
+    fn make_room(&mut self, len: usize, mut settle: impl FnMut(&mut Slot)) -> usize {
+        let mut evicted = 0;
+        while !self.has_room(len) {
+            evicted += usize::from(self.evict_oldest(false, &mut settle));
+        }
+        evicted
+    }
+
+    /// Drops the oldest until the longer text has room where it replaces one, or in a new place if that one went too.
     #[inline(never)]
     fn place_by_force(
         &mut self,
         handle: Handle,
-        last: u64,
         takes: Takes,
         len: usize,
         mut settle: impl FnMut(&mut Slot),
-    ) -> (u64, Pushed) {
-        let (mut evicted, replaced) = (0, self.replaces(last));
-        if !replaced {
-            // One goes for one that comes: the usual case, which the loop would cost as much again.
-            evicted = usize::from(self.evict_oldest(false, &mut settle));
-            if self.has_room(len) {
-                let pushed = if evicted == 0 { Pushed::Queued } else { Pushed::Evicted(1) };
-                return (self.take_place(handle, takes, len), pushed);
+    ) -> Pushed {
+        let position = self.streams[handle.index as usize].last - 1;
+        let mut evicted = 0;
+        while self.head < position {
+            evicted += usize::from(self.evict_oldest(false, &mut settle));
+            let bytes = self.text_bytes - self.ring[(position & self.mask) as usize].text.len() + len;
+            if bytes <= self.config.bytes {
+                self.text_bytes = bytes;
+                return if evicted == 0 { Pushed::Coalesced } else { Pushed::Evicted(evicted) };
             }
         }
-        let mut own = replaced;
-        let position = loop {
-            let superseded = own && self.head + 1 == last;
-            own &= !superseded;
-            evicted += usize::from(self.evict_oldest(superseded, &mut settle));
-            if own {
-                let bytes = self.text_bytes - self.ring[((last - 1) & self.mask) as usize].text.len() + len;
-                if bytes <= self.config.bytes {
-                    self.text_bytes = bytes;
-                    break last - 1;
-                }
-            } else if self.has_room(len) {
-                break self.take_place(handle, takes, len);
-            }
-        };
-        let pushed = match (evicted, replaced) {
-            (0, false) => Pushed::Queued,
-            (0, true) => Pushed::Coalesced,
-            (count, _) => Pushed::Evicted(count),
-        };
-        (position, pushed)
+        let _none_is_lost: bool = self.evict_oldest(true, &mut settle);
+        evicted += self.make_room(len, settle);
+        self.take_place(handle, takes, len);
+        if evicted == 0 { Pushed::Coalesced } else { Pushed::Evicted(evicted) }
     }
 
     /// Drops the oldest evictable message; whether that is a loss. One that is `superseded` by what comes is none.
