@@ -53,7 +53,12 @@ fn key(handle: Handle) -> u64 {
 impl Cells {
     /// For a queue of this capacity.
     pub(super) fn new(capacity: usize) -> Self {
-        Self { count: capacity.max(1).next_power_of_two(), cells: OnceLock::new() }
+        let cells = Self { count: capacity.max(1).next_power_of_two(), cells: OnceLock::new() };
+        if cfg!(steady_loom) {
+            // A model does not see that a `OnceLock` hands over what another thread made.
+            cells.get();
+        }
+        cells
     }
 
     /// Puts a newer value in the place of one that waits, if the request has an armed cell.
@@ -65,8 +70,7 @@ impl Cells {
 
     /// Arms a cell for the message that waits in `slot`; `false`: another request has it.
     pub(super) fn arm(&self, slot: &Slot) -> bool {
-        let cells = self.cells.get_or_init(|| (0..self.count).map(|_| Cell::default()).collect());
-        let Some(cell) = of(cells, slot.handle).filter(|cell| cell.armed.load(Ordering::Relaxed) == FREE) else {
+        let Some(cell) = of(self.get(), slot.handle).filter(|cell| cell.armed.load(Ordering::Relaxed) == FREE) else {
             return false;
         };
         let mut newest = cell.newest.lock();
@@ -75,6 +79,10 @@ impl Cells {
         newest.room = slot.text.len().min(RETAINED);
         cell.armed.store(newest.armed, Ordering::Relaxed);
         true
+    }
+
+    fn get(&self) -> &[Cell] {
+        self.cells.get_or_init(|| (0..self.count).map(|_| Cell::default()).collect())
     }
 
     /// Moves the newest value of the message in `slot` there. Its cell takes no more.
