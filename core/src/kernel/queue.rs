@@ -306,3 +306,156 @@ fn wake(wakers: Vec<Waker>) {
     }
     wakers.into_iter().for_each(Waker::wake);
 }
+
+#[cfg(all(test, not(steady_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    use crate::outbound::Coalesce;
+
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Open(u32),
+        Progress(u32, usize),
+        Notice(usize),
+        Lossless(u32),
+        Finish(u32),
+        Purge(u32),
+        Pop,
+        PopInto(usize),
+        TakeLost,
+    }
+
+    const TOPIC: u32 = 4;
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let call = 0..TOPIC;
+        let op = prop_oneof![
+            2 => (0..=TOPIC).prop_map(Op::Open),
+            12 => (call.clone(), 0..5_usize).prop_map(|(index, len)| Op::Progress(index, len)),
+            1 => (0..5_usize).prop_map(Op::Notice),
+            1 => call.clone().prop_map(Op::Lossless),
+            1 => call.prop_map(Op::Finish),
+            1 => (0..=TOPIC).prop_map(Op::Purge),
+            4 => Just(Op::Pop),
+            1 => (1..5_usize).prop_map(Op::PopInto),
+            1 => Just(Op::TakeLost),
+        ];
+        prop::collection::vec(op, 1..150)
+    }
+
+    /// A queue, the handles that are open in it, and the number of its next message.
+    struct Driven {
+        queue: OutboundQueue,
+        handles: [Handle; TOPIC as usize + 1],
+        serial: u32,
+    }
+
+    impl Driven {
+        fn new(config: Config) -> Self {
+            let handles = core::array::from_fn(|index| Handle::new(u32::try_from(index).expect("a few"), 1));
+            let driven = Self { queue: OutboundQueue::new(config), handles, serial: 0 };
+            driven.handles.iter().for_each(|handle| driven.open(*handle));
+            driven
+        }
+
+        fn open(&self, handle: Handle) {
+            if handle.index() == TOPIC { self.queue.open_topic(handle) } else { self.queue.open(handle, "p") }
+        }
+
+        /// What the operation answered.
+        fn apply(&mut self, op: Op) -> String {
+            let handle = |index: u32| self.handles[index as usize];
+            self.serial += 1;
+            let text = |len: usize| format!("{:05}", self.serial).split_off(5 - len);
+            match op {
+                Op::Open(index) => {
+                    let next = Handle::new(index, handle(index).generation + 1);
+                    self.handles[index as usize] = next;
+                    self.open(next);
+                    String::new()
+                }
+                Op::Progress(index, len) => {
+                    let total = Some(f64::from(self.serial + 1));
+                    let pushed = self.queue.progress(handle(index), f64::from(self.serial), total, &text(len));
+                    format!("{pushed:?}")
+                }
+                Op::Notice(len) => format!("{:?}", self.queue.notice(handle(TOPIC), &text(len))),
+                Op::Lossless(index) => {
+                    let cx = Context::from_waker(Waker::noop());
+                    format!("{:?}", self.queue.poll_lossless(&cx, handle(index), text(3).as_bytes()))
+                }
+                Op::Finish(index) if self.queue.state.lock().outbound.is_open(handle(index)) => {
+                    self.queue.finish(SendPermit::new(handle(index)), text(5).into_bytes());
+                    String::new()
+                }
+                Op::Finish(_) => String::new(),
+                Op::Purge(index) => {
+                    self.queue.purge(handle(index));
+                    String::new()
+                }
+                Op::Pop => format!("{:?}", self.queue.pop(|item| format!("{item:?}"))),
+                Op::PopInto(messages) => {
+                    let (mut batch, mut seen) = (Batch::default(), Vec::new());
+                    self.queue.pop_into(&mut batch, messages, usize::MAX);
+                    batch.drain(|popped, item| seen.push(format!("{popped:?} {item:?}")));
+                    format!("{seen:?}")
+                }
+                Op::TakeLost => format!("{:?}", self.queue.take_lost()),
+            }
+        }
+
+        fn arm_all(&self) {
+            let mut state = self.queue.state.lock();
+            for handle in self.handles {
+                state.outbound.arm(handle, |slot| self.queue.cells.arm(slot));
+            }
+        }
+
+        fn counts(&self) -> (usize, usize) {
+            let (evictable, kept, _) = self.queue.occupancy();
+            (evictable, kept)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_queue_that_arms_whatever_waits_answers_as_one_that_never_does(
+            capacity in 1..6_usize,
+            same_token in prop::bool::weighted(0.9),
+            ops in ops(),
+        ) {
+            let coalesce = if same_token { Coalesce::SameToken } else { Coalesce::Adjacent };
+            let config = Config { capacity, coalesce, finals: 2, lossless: 2, ..Config::default() };
+            let (mut armed, mut plain) = (Driven::new(config), Driven::new(config));
+            for op in ops.into_iter().chain(core::iter::repeat_n(Op::Pop, 20)) {
+                assert_eq!(armed.apply(op), plain.apply(op), "{op:?}");
+                assert_eq!(armed.counts(), plain.counts(), "after {op:?}");
+                armed.arm_all();
+            }
+        }
+    }
+
+    #[test]
+    fn an_armed_request_reports_by_its_cell_what_is_no_longer_than_what_waits() {
+        let mut driven = Driven::new(Config::default());
+        let call = driven.handles[0];
+        assert_eq!(driven.apply(Op::Progress(0, 3)), "Queued");
+        assert!(!driven.queue.cells.overwrite(call, 2.0, None, ""), "nobody met anybody");
+        driven.arm_all();
+        assert!(driven.queue.cells.overwrite(call, 2.0, None, "two"));
+        assert!(!driven.queue.cells.overwrite(call, 3.0, None, "three"), "the account is of three bytes");
+        assert!(!driven.queue.cells.overwrite(driven.handles[1], 3.0, None, ""), "another request");
+        assert_eq!(
+            driven.queue.pop(|item| matches!(item, Item::Progress { message: "two", .. })).map(|(_, two)| two),
+            Some(true)
+        );
+        assert!(!driven.queue.cells.overwrite(call, 4.0, None, ""), "it was settled");
+    }
+}
