@@ -1,8 +1,9 @@
 //! The outbound buffer against queues and channels: `cargo bench --bench buffer [GROUP]`.
 //!
-//! A producer hands over a borrowed text of 40 bytes, as a handler does that reports progress. Ours copies it into memory
-//! that it keeps; a peer must own it, so each of its messages (`owned`) is a `String` of its own. The rows named `inline`
-//! give the peers a payload of 40 bytes inside the message instead: nobody allocates there, only the structures differ.
+//! A producer hands over a token, two numbers and a borrowed text of 40 bytes, as a handler does that reports progress. Ours
+//! copies the text into memory that it keeps; a peer must own it, so each of its messages (`owned`) is a `String` of its own.
+//! The rows named `inline` give the peers a payload of 40 bytes inside the message instead: nobody allocates there, only the
+//! structures differ. Every consumer sees the same of a message: whose it is, both numbers, and the bytes of its text.
 //!
 //! | group | what one iteration is |
 //! |---|---|
@@ -17,7 +18,8 @@
 //! `overload` and `coalesce`. tokio's mpsc refuses the newest when it is full, which is not the policy of an outbound
 //! buffer; it stands only where nothing is dropped (`throughput`, `end_to_end`).
 //!
-//! `contended` times the producers until the last push is done; the consumer takes all that it can in the meantime.
+//! `contended` times the producers, from the first push to the last; the consumer takes all that it can in the meantime.
+//! Every consumer that finds nothing lets other threads run once before it sleeps, in `end_to_end` too.
 //! `end_to_end` coalesces and drops nothing: the producer waits while 192 messages are on their way.
 
 mod contended;
