@@ -68,15 +68,19 @@ impl Cells {
         cell.armed.load(Ordering::Relaxed) == key(handle) && cell.overwrite(handle, progress, total, message)
     }
 
-    /// Arms a cell for the message that waits in `slot`; `false`: another request has it.
+    /// Arms a cell for the message that waits in `slot`; `false`: another request has it, or the text needs more memory than
+    /// a cell may keep once they are exchanged.
     pub(super) fn arm(&self, slot: &Slot) -> bool {
+        if slot.text.capacity() > RETAINED {
+            return false;
+        }
         let Some(cell) = of(self.get(), slot.handle).filter(|cell| cell.armed.load(Ordering::Relaxed) == FREE) else {
             return false;
         };
         let mut newest = cell.newest.lock();
         newest.armed = key(slot.handle);
         newest.fresh = false;
-        newest.room = slot.text.len().min(RETAINED);
+        newest.room = slot.text.len();
         cell.armed.store(newest.armed, Ordering::Relaxed);
         true
     }

@@ -315,7 +315,7 @@ mod tests {
     use alloc::string::String;
     use proptest::prelude::*;
 
-    use crate::outbound::Coalesce;
+    use crate::outbound::{Coalesce, RETAINED};
 
     #[derive(Clone, Copy, Debug)]
     enum Op {
@@ -457,5 +457,17 @@ mod tests {
             Some(true)
         );
         assert!(!driven.queue.cells.overwrite(call, 4.0, None, ""), "it was settled");
+    }
+
+    #[test]
+    fn a_long_text_is_not_exchanged_with_a_cell_that_would_keep_its_memory() {
+        let driven = Driven::new(Config::default());
+        let call = driven.handles[0];
+        for (len, by_cell) in [(RETAINED, true), (RETAINED + 1, false)] {
+            assert_eq!(driven.queue.progress(call, 1.0, None, &"x".repeat(len)), Pushed::Queued);
+            driven.arm_all();
+            assert_eq!(driven.queue.cells.overwrite(call, 2.0, None, ""), by_cell, "{len} bytes");
+            assert!(driven.queue.pop(|_| ()).is_some());
+        }
     }
 }
