@@ -43,7 +43,7 @@ struct Newest {
     text: String,
 }
 
-/// No request: generations count from 1.
+/// No request: generations count from 1. A handle of generation 0 has no cell.
 const FREE: u64 = 0;
 
 fn key(handle: Handle) -> u64 {
@@ -65,7 +65,8 @@ impl Cells {
     #[inline]
     pub(super) fn overwrite(&self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> bool {
         let Some(cell) = self.cells.get().and_then(|cells| of(cells, handle)) else { return false };
-        cell.armed.load(Ordering::Relaxed) == key(handle) && cell.overwrite(handle, progress, total, message)
+        let armed = cell.armed.load(Ordering::Relaxed);
+        armed != FREE && armed == key(handle) && cell.overwrite(handle, progress, total, message)
     }
 
     /// Arms a cell for the message that waits in `slot`; `false`: another request has it, or the text needs more memory than
@@ -89,13 +90,11 @@ impl Cells {
         self.cells.get_or_init(|| (0..self.count).map(|_| Cell::default()).collect())
     }
 
-    /// Moves the newest value of the message in `slot` there. Its cell takes no more.
+    /// Moves the newest value of the armed message in `slot` there. Its cell takes no more.
     pub(super) fn settle(&self, slot: &mut Slot) {
         let Some(cell) = self.cells.get().and_then(|cells| of(cells, slot.handle)) else { return };
         let mut newest = cell.newest.lock();
-        if newest.armed != key(slot.handle) {
-            return;
-        }
+        debug_assert_eq!(newest.armed, key(slot.handle), "an armed message has its cell");
         cell.armed.store(FREE, Ordering::Relaxed);
         if !mutant::is("settled-cell-takes-more") {
             newest.armed = FREE;

@@ -321,6 +321,7 @@ mod tests {
     enum Op {
         Open(u32),
         Progress(u32, usize),
+        Stale(u32),
         Notice(usize),
         Lossless(u32),
         Finish(u32),
@@ -337,6 +338,7 @@ mod tests {
         let op = prop_oneof![
             2 => (0..=TOPIC).prop_map(Op::Open),
             12 => (call.clone(), 0..5_usize).prop_map(|(index, len)| Op::Progress(index, len)),
+            1 => call.clone().prop_map(Op::Stale),
             1 => (0..5_usize).prop_map(Op::Notice),
             1 => call.clone().prop_map(Op::Lossless),
             1 => call.prop_map(Op::Finish),
@@ -383,6 +385,10 @@ mod tests {
                     let total = Some(f64::from(self.serial + 1));
                     let pushed = self.queue.progress(handle(index), f64::from(self.serial), total, &text(len));
                     format!("{pushed:?}")
+                }
+                Op::Stale(index) => {
+                    let Handle { generation, .. } = handle(index);
+                    format!("{:?}", self.queue.progress(Handle::new(index, generation - 1), 0.0, None, ""))
                 }
                 Op::Notice(len) => format!("{:?}", self.queue.notice(handle(TOPIC), &text(len))),
                 Op::Lossless(index) => {

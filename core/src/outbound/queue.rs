@@ -88,6 +88,8 @@ impl Outbound {
             self.streams.resize_with(index + 1, Stream::default);
             self.about.resize_with(index + 1, About::default);
         }
+        // Generation 0 stands for no stream.
+        let takes = if handle.generation == 0 { Takes::Nothing } else { takes };
         self.streams[index] = Stream { last: 0, generation: handle.generation, takes };
         let about = &mut self.about[index];
         about.lost = false;

@@ -49,7 +49,6 @@ impl Outbound {
         mut settle: impl FnMut(&mut Slot),
     ) -> Option<(u64, Pushed)> {
         let stream = *self.streams.get(handle.index as usize)?;
-        // No stream of generation 0 takes anything.
         if stream.generation != handle.generation || stream.takes != takes {
             return None;
         }
