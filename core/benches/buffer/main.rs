@@ -14,6 +14,8 @@
 //! | `contended` | one push; 1 or 4 producer threads and one consumer thread that sleeps when nothing waits |
 //! | `end_to_end` | CPU time of the writer for one line: a producer thread, the queue, encoding, a pipe that is read |
 //!
+//! The rows of one thread are CPU time of that thread, so that what else runs on the machine counts less.
+//!
 //! Each queue is behind the lock that it ships with. A peer that does not conflate drops its oldest message under
 //! `overload` and `coalesce`. tokio's mpsc refuses the newest when it is full, which is not the policy of an outbound
 //! buffer; it stands only where nothing is dropped (`throughput`, `end_to_end`).
@@ -27,11 +29,20 @@ mod end_to_end;
 mod peers;
 mod single;
 
+use std::time::Duration;
+
 use criterion::{Criterion, criterion_group, criterion_main};
+use rustix::time::{ClockId, clock_gettime};
 
 const TEXT: &str = "indexed 00123 of 45678 files in src/core";
 const CAPACITY: usize = 256;
 const TOKENS: u32 = 64;
+
+/// CPU time of this thread so far.
+fn cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
 
 fn buffer(criterion: &mut Criterion) {
     single::bench(criterion);
