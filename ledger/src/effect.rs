@@ -50,7 +50,7 @@ where
 }
 
 /// The bytes of a result, if they can be read back: better to learn that before the commit than at the first replay.
-fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
+pub(crate) fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
     let body = serde_json::to_vec(value).ok()?;
     decode::<T>(&body)?;
     Some(body)

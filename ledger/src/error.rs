@@ -32,6 +32,15 @@ pub enum LedgerError {
     #[error("the stored result has another type: ask for the type that the operation's first run returned")]
     ResultType,
 
+    /// A text or a payload is larger than what is stored.
+    #[error("the {part} is larger than {limit} bytes: make it shorter")]
+    TooLarge {
+        /// What is too large.
+        part: &'static str,
+        /// How many bytes it may have.
+        limit: usize,
+    },
+
     // Nobody's fault: the effect belongs to another call.
     /// Another call holds the key.
     #[error("another call with this idempotency key is under way: retry in {} ms with the same key", .retry_after.as_millis())]
@@ -44,6 +53,13 @@ pub enum LedgerError {
         "an earlier call with this idempotency key may have run: reconcile it before anything else, do not use a new key"
     )]
     InDoubt,
+
+    /// The attempt has no say in its key any more: another attempt took over, or somebody resolved it otherwise.
+    #[error("another attempt or a person has decided about this key: read what is stored under it")]
+    Stale,
+    /// The key is not in doubt.
+    #[error("the key is not in doubt, so there is nothing to resolve: read what is stored under it")]
+    NotInDoubt,
 
     // The effect's fault. It is rolled back.
     /// The effect gave up.
@@ -162,6 +178,9 @@ impl LedgerError {
             | Self::ResultType
             | Self::InFlight { .. }
             | Self::InDoubt
+            | Self::Stale
+            | Self::NotInDoubt
+            | Self::TooLarge { .. }
             | Self::Aborted(_)
             | Self::Panicked
             | Self::Forbidden

@@ -11,13 +11,14 @@ use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
-use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
+use crate::external::store::sweep;
 use crate::guard::{Guard, Speaker};
-use crate::options::{Durability, Entropy};
+use crate::options::{Clock, Durability, Entropy};
 use crate::schema;
 use crate::secret::Secret;
+use crate::time::Timekeeper;
 use crate::transaction::Transaction;
 
 /// `LDGR`, at a fixed place in the header of every ledger.
@@ -62,14 +63,14 @@ enum Content {
 
 impl Site {
     /// Makes the file a ledger if it is new, brings the application's tables into it, and returns a connection to it
-    /// with its secret.
+    /// with its secret and its time.
     pub(crate) fn found(
         &self,
         secret: Option<&Secret>,
         entropy: &Entropy,
         schema: &str,
-        now: WallTime,
-    ) -> Result<(Db, Secret), LedgerError> {
+        clock: Clock,
+    ) -> Result<(Db, Secret, Timekeeper), LedgerError> {
         let version = rusqlite::version_number();
         if version < MIN_SQLITE {
             return Err(LedgerError::OldSqlite { version });
@@ -82,8 +83,8 @@ impl Site {
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
         let db = Db { conn, guard };
-        let secret = initialise(&db, secret, entropy, schema, now)?;
-        Ok((db, secret))
+        let (secret, clock) = initialise(&db, secret, entropy, schema, clock)?;
+        Ok((db, secret, clock))
     }
 
     /// Another connection to a file that is a ledger.
@@ -177,8 +178,8 @@ fn initialise(
     configured: Option<&Secret>,
     entropy: &Entropy,
     schema: &str,
-    now: WallTime,
-) -> Result<Secret, LedgerError> {
+    clock: Clock,
+) -> Result<(Secret, Timekeeper), LedgerError> {
     let transaction = Transaction::begin(db)?;
     // Another process may have been here since the first look.
     let found = match content(&db.conn)? {
@@ -195,12 +196,15 @@ fn initialise(
             }
         };
         db.conn.execute(
-            "INSERT INTO ledger_meta(id, secret, secret_check, created_ms) VALUES (1, ?1, ?2, ?3)",
-            (kept.as_ref().map(Secret::bytes), secret.check(), now.unix_millis()),
+            "INSERT INTO ledger_meta(id, secret, secret_check, created_ms, latest_ms) VALUES (1, ?1, ?2, ?3, ?3)",
+            (kept.as_ref().map(Secret::bytes), secret.check(), clock.now().unix_millis()),
         )?;
         db.conn.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     let secret = read_secret(&db.conn, configured)?;
+    let clock = Timekeeper::new(clock, &db.conn)?;
+    // Whatever an earlier process left unsaid is in doubt as soon as its lease is over.
+    sweep(&db.conn, clock.tick(&db.conn)?.now)?;
     let own = schema::objects(&db.conn)?;
     {
         let _speaking = db.guard.speak(Speaker::Schema);
@@ -211,7 +215,7 @@ fn initialise(
         return Err(LedgerError::Forbidden);
     }
     transaction.commit().map_err(|failure| failure.nothing_committed())?;
-    Ok(secret)
+    Ok((secret, clock))
 }
 
 fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret, LedgerError> {

@@ -15,10 +15,11 @@ use crate::error::LedgerError;
 use crate::file::{Access, Site};
 use crate::guard::{Inside, Speaker};
 use crate::lane::Lane;
-use crate::options::{Clock, Options};
+use crate::options::{Entropy, Options};
 use crate::record::{self, Call};
 use crate::request::{Executed, Reconciled, Request, Unkeyed};
 use crate::secret::Secret;
+use crate::time::{Timekeeper, millis};
 use crate::transaction::{Answer, look_up, run_keyed, run_unkeyed, settle};
 use crate::writer::Writer;
 use crate::writer::unit::{Answering, Unit};
@@ -29,15 +30,16 @@ use crate::writer::unit::{Answering, Unit};
 /// over all of them. All methods block but those named `_async`, which need no particular runtime.
 #[derive(Clone)]
 pub struct Ledger {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-struct Inner {
-    secret: Secret,
-    clock: Clock,
+pub(crate) struct Inner {
+    pub(crate) secret: Secret,
+    pub(crate) clock: Timekeeper,
+    pub(crate) entropy: Entropy,
     retention_ms: i64,
-    reader: Lane,
-    writer: Writer,
+    pub(crate) reader: Lane,
+    pub(crate) writer: Writer,
 }
 
 /// The longest wait that SQLite can count, in milliseconds.
@@ -64,11 +66,11 @@ impl Ledger {
             durability: options.durability,
             effect_time: options.effect_time,
         });
-        let (db, secret) = site.found(secret.as_ref(), &entropy, &schema, clock.now())?;
+        let (db, secret, clock) = site.found(secret.as_ref(), &entropy, &schema, clock)?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
         let writer = Writer::start(Lane::new(site, Access::Write, db), options.executor, options.effect_time)?;
-        let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-        Ok(Self { inner: Arc::new(Inner { secret, clock, retention_ms, reader, writer }) })
+        let retention_ms = millis(retention);
+        Ok(Self { inner: Arc::new(Inner { secret, clock, entropy, retention_ms, reader, writer }) })
     }
 
     /// Runs `effect` once for the key of `request`, and answers every call with what it came to.
@@ -90,7 +92,7 @@ impl Ledger {
         F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
     {
         let call = self.call(request)?;
-        // A record never goes away, so what is found without the write lock holds. A miss proves nothing.
+        // An answer never changes, so what is found without the write lock holds. A miss proves nothing.
         let stored = self.inner.reader.with(|db| record::find(&db.conn, &call.scope, &call.key))?;
         let answer = match settle(stored, &call)? {
             Some(answer) => answer,
@@ -208,18 +210,24 @@ impl Ledger {
         self.inner.writer.close().and(reader)
     }
 
-    fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {
-        let Inner { secret, clock, retention_ms, .. } = &*self.inner;
+    pub(crate) fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {
         let Request { scope, key, arguments, version, exclude } = *request;
         let canonical = canonical_arguments(arguments, exclude).map_err(LedgerError::InvalidArguments)?;
-        Ok(Call {
+        let fingerprint = self.inner.secret.fingerprint(scope, version, &canonical);
+        Ok(Call { fingerprint, ..self.call_without_fingerprint(scope, key) })
+    }
+
+    /// A call that is compared with nothing.
+    pub(crate) fn call_without_fingerprint(&self, scope: &Scope, key: &Key) -> Call {
+        let Inner { secret, clock, retention_ms, .. } = &*self.inner;
+        Call {
             scope: scope.clone(),
             key: key.clone(),
-            fingerprint: secret.fingerprint(scope, version, &canonical),
+            fingerprint: [0; 32],
             secret: secret.clone(),
             clock: clock.clone(),
             retention_ms: *retention_ms,
-        })
+        }
     }
 }
 

@@ -39,8 +39,10 @@
 //! write-ahead log does not work over network file systems.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod effect;
 mod error;
+mod external;
 mod file;
 mod guard;
 mod lane;
@@ -51,11 +53,14 @@ mod request;
 mod schema;
 mod secret;
 mod sync;
+mod time;
 mod transaction;
 mod writer;
 
+pub use audit::{Action, AuditEntry};
 pub use effect::{EffectError, EffectTx, ReadTx};
 pub use error::{BoxError, LedgerError};
+pub use external::{Attempt, Begun, External, InDoubt, Resolution, Upstream};
 pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Options};
 pub use request::{Executed, Reconciled, Request, Unkeyed};

@@ -178,6 +178,6 @@ fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
 }
 
 /// Whether a result is one that MCP forbids to be final (rule I5). Only an object can say so.
-fn asks_for_input(body: &[u8]) -> bool {
+pub(crate) fn asks_for_input(body: &[u8]) -> bool {
     body.starts_with(b"{") && str::from_utf8(body).is_ok_and(|body| !is_final(body))
 }

@@ -1,7 +1,9 @@
 //! What the ledger promises, on real files.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod clock;
 mod effects;
+mod external;
 mod files;
 mod migration;
 mod model;
