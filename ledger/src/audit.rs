@@ -40,14 +40,22 @@ pub enum Action {
     LeaseExpired,
     /// Its sender does not know what became of it: it is in doubt.
     ReportedInDoubt,
+    /// It may have arrived, and cannot be sent again: it is in doubt.
+    NotResent,
     /// It was sent again under the same upstream key.
     Resent,
     /// Its sender reported a commit after it was in doubt.
     CommittedLate,
     /// Its sender reported a refusal after it was in doubt.
     RejectedLate,
-    /// Its sender reported, after it was in doubt, that it was never sent.
+    /// Its sender reported, after it was in doubt, that it was never sent, or not taken.
     NeverSent,
+    /// Its sender reported, after it was in doubt, that it was delivered.
+    DeliveredLate,
+    /// Somebody wants it to be sent again.
+    Requeued,
+    /// Somebody gave it up.
+    Skipped,
     /// Somebody found that it is committed.
     ResolvedCommitted,
     /// Somebody found that it is rejected.
@@ -55,13 +63,17 @@ pub enum Action {
 }
 
 /// Each action, as it is stored.
-const ACTIONS: [(Action, &str); 8] = [
+const ACTIONS: [(Action, &str); 12] = [
     (Action::LeaseExpired, "lease_expired"),
     (Action::ReportedInDoubt, "reported_in_doubt"),
+    (Action::NotResent, "not_resent"),
     (Action::Resent, "resent"),
     (Action::CommittedLate, "committed_late"),
     (Action::RejectedLate, "rejected_late"),
     (Action::NeverSent, "never_sent"),
+    (Action::DeliveredLate, "delivered_late"),
+    (Action::Requeued, "requeued"),
+    (Action::Skipped, "skipped"),
     (Action::ResolvedCommitted, "resolved_committed"),
     (Action::ResolvedRejected, "resolved_rejected"),
 ];

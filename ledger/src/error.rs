@@ -61,6 +61,10 @@ pub enum LedgerError {
     #[error("the key is not in doubt, so there is nothing to resolve: read what is stored under it")]
     NotInDoubt,
 
+    /// The message is neither dead nor in doubt.
+    #[error("the message does not wait for anybody's decision: list those that do")]
+    NotStuck,
+
     // The effect's fault. It is rolled back.
     /// The effect gave up.
     #[error("the operation failed and was rolled back: retry with the same key once its cause is gone")]
@@ -103,6 +107,9 @@ pub enum LedgerError {
         /// The operation whose effect holds the writer, if it is this ledger's.
         operation: Option<Box<str>>,
     },
+    /// As many messages as fit wait in the outbox. The effect is rolled back.
+    #[error("the outbox is full: let its relays deliver, then retry with the same key")]
+    OutboxFull,
     /// The commit failed, and so did finding out what became of it. **The effect may be durable.**
     #[error("whether the operation was committed is unknown: retry with the same key, or reconcile it if it had none")]
     CommitUnknown(#[source] BoxError),
@@ -181,6 +188,8 @@ impl LedgerError {
             | Self::Stale
             | Self::NotInDoubt
             | Self::TooLarge { .. }
+            | Self::NotStuck
+            | Self::OutboxFull
             | Self::Aborted(_)
             | Self::Panicked
             | Self::Forbidden

@@ -40,6 +40,7 @@ use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::record::{self, Call};
 use crate::request::Request;
+use crate::time::Tick;
 use crate::transaction::settle;
 use crate::writer::unit::{Answering, Unit};
 use run::Began;
@@ -81,6 +82,30 @@ pub enum Upstream {
         /// How long it knows the key.
         window: Duration,
     },
+}
+
+/// What is left of a window when the last re-send may still be under way, beside its lease. In milliseconds.
+const MARGIN: i64 = 60 * 1000;
+
+/// Whether another system still knows a request for as long as another one can take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Window {
+    Open,
+    /// It does, unless a time that is not confirmed was right.
+    Unsure,
+    Over,
+}
+
+impl Window {
+    /// For a first request at `first`, a window until `until`, and an attempt that takes `lease` from now on. A clock that
+    /// went back behind the first request says nothing.
+    pub(crate) fn of(first: i64, until: i64, lease: i64, tick: Tick) -> Self {
+        let ends = |from: i64| from.saturating_add(lease).saturating_add(MARGIN);
+        if tick.now < first || ends(tick.now) >= until {
+            return Self::Over;
+        }
+        if ends(tick.at_latest) >= until { Self::Unsure } else { Self::Open }
+    }
 }
 
 /// What a call with an outside effect comes to.

@@ -126,6 +126,7 @@ impl Site {
              PRAGMA cell_size_check = ON;
              PRAGMA mmap_size = 0;
              PRAGMA temp_store = MEMORY;
+             PRAGMA secure_delete = ON;
              PRAGMA journal_size_limit = 67108864;",
         )?;
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;

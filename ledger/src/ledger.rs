@@ -38,6 +38,7 @@ pub(crate) struct Inner {
     pub(crate) clock: Timekeeper,
     pub(crate) entropy: Entropy,
     retention_ms: i64,
+    outbox_capacity: u32,
     pub(crate) reader: Lane,
     pub(crate) writer: Writer,
 }
@@ -56,7 +57,7 @@ impl Ledger {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);
         }
-        let Options { schema, busy_timeout, retention, secret, clock, entropy, .. } = options;
+        let Options { schema, busy_timeout, retention, secret, clock, entropy, outbox_capacity, .. } = options;
         // A later reconnection must find the same file, wherever the process is by then.
         let path = std::path::absolute(path).map_err(|error| LedgerError::Storage(error.into()))?;
         let site = Arc::new(Site {
@@ -70,7 +71,7 @@ impl Ledger {
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
         let writer = Writer::start(Lane::new(site, Access::Write, db), options.executor, options.effect_time)?;
         let retention_ms = millis(retention);
-        Ok(Self { inner: Arc::new(Inner { secret, clock, entropy, retention_ms, reader, writer }) })
+        Ok(Self { inner: Arc::new(Inner { secret, clock, entropy, retention_ms, outbox_capacity, reader, writer }) })
     }
 
     /// Runs `effect` once for the key of `request`, and answers every call with what it came to.
@@ -219,7 +220,7 @@ impl Ledger {
 
     /// A call that is compared with nothing.
     pub(crate) fn call_without_fingerprint(&self, scope: &Scope, key: &Key) -> Call {
-        let Inner { secret, clock, retention_ms, .. } = &*self.inner;
+        let Inner { secret, clock, retention_ms, outbox_capacity, .. } = &*self.inner;
         Call {
             scope: scope.clone(),
             key: key.clone(),
@@ -227,6 +228,7 @@ impl Ledger {
             secret: secret.clone(),
             clock: clock.clone(),
             retention_ms: *retention_ms,
+            outbox_capacity: *outbox_capacity,
         }
     }
 }

@@ -48,6 +48,7 @@ mod guard;
 mod lane;
 mod ledger;
 mod options;
+mod outbox;
 mod record;
 mod request;
 mod schema;
@@ -63,10 +64,12 @@ pub use error::{BoxError, LedgerError};
 pub use external::{Attempt, Begun, External, InDoubt, Resolution, Upstream};
 pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Options};
+pub use outbox::{Delivery, EnqueueError, Message, MessageId, Outbox, Report, Stuck, Target};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
 pub use secret::Secret;
 
 /// The SQLite binding whose [`rusqlite::Params`], [`rusqlite::Row`] and errors an effect uses.
 pub use rusqlite;
+pub use steady_core::backoff::Backoff;
 pub use steady_core::idempotency::{CanonicalError, Key, Scope, State};
 pub use steady_core::time::WallTime;

@@ -21,6 +21,9 @@ pub struct Options {
     pub busy_timeout: Duration,
     /// How long a result is replayed. After that its key is refused, and still never runs again. Default: 7 days.
     pub retention: Duration,
+    /// How many messages may wait in the outbox, over all targets; an effect that leaves more is rolled back. Default:
+    /// 100,000.
+    pub outbox_capacity: u32,
     /// The key of the fingerprints. Default: 32 random bytes, made with the file and kept in it.
     pub secret: Option<Secret>,
     /// Where the ledger reads the time of its records. Default: the system's clock.
@@ -45,6 +48,7 @@ impl Default for Options {
             schema: Cow::Borrowed(""),
             busy_timeout: Duration::from_secs(5),
             retention: Duration::from_secs(7 * 24 * 60 * 60),
+            outbox_capacity: 100_000,
             secret: None,
             clock: Clock::default(),
             entropy: Entropy::default(),

@@ -44,6 +44,13 @@ impl Secret {
         )
     }
 
+    /// The key that another system gets for a message of a key.
+    pub(crate) fn message_key(&self, scope: &Scope, key: &Key, ordinal: u32) -> Box<str> {
+        let Scope { principal, operation } = scope;
+        let parts = [principal.as_bytes(), operation.as_bytes(), key.as_str().as_bytes(), &ordinal.to_be_bytes()];
+        base32(&self.hash(b"message", &parts))
+    }
+
     /// What tells whether a file was made with this secret.
     pub(crate) fn check(&self) -> [u8; 32] {
         self.hash(b"check", &[])

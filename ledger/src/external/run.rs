@@ -5,16 +5,13 @@ use steady_core::idempotency::{State, Verdict, decide};
 use steady_core::time::WallTime;
 
 use super::store::{self, Open, Token};
-use super::{External, Upstream};
+use super::{External, Upstream, Window};
 use crate::audit::{Action, By, LEDGER};
 use crate::error::LedgerError;
 use crate::file::Db;
 use crate::record::{self, Call, Stored};
 use crate::time::{self, Tick, millis};
 use crate::transaction::{Answer, settle};
-
-/// What is left of an upstream's window when the last re-send may still be under way, beside its lease.
-const MARGIN: i64 = 60 * 1000;
 
 /// What a call with an outside effect came to.
 pub(super) enum Began {
@@ -78,15 +75,13 @@ fn take_over(
     }
 }
 
-/// Whether the upstream still knows the first request, for as long as another one can take. Both the first call and this
-/// one must say that it is idempotent, and a clock that went back behind the first request says nothing.
+/// Whether the upstream still knows the first request. Both the first call and this one must say that it does.
 fn may_resend(open: &Open, external: External, tick: Tick) -> bool {
     let (Some(until), Upstream::Idempotent { window }) = (open.resend_until_ms, external.upstream) else {
         return false;
     };
     let until = until.min(open.first_sent_ms.saturating_add(millis(window)));
-    let end = tick.at_latest.saturating_add(millis(external.lease)).saturating_add(MARGIN);
-    tick.now >= open.first_sent_ms && end < until
+    Window::of(open.first_sent_ms, until, millis(external.lease), tick) == Window::Open
 }
 
 fn held(open: &Open, tick: Tick) -> Held {

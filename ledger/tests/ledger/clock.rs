@@ -21,6 +21,10 @@ impl TestClock {
         self.0.fetch_add(millis, Ordering::Relaxed);
     }
 
+    pub(crate) fn millis(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn clock(&self) -> Clock {
         let now = Arc::clone(&self.0);
         Clock::new(move || WallTime::from_unix_millis(now.load(Ordering::Relaxed)))

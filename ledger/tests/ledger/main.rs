@@ -8,6 +8,7 @@ mod files;
 mod migration;
 mod model;
 mod once;
+mod outbox;
 mod privacy;
 mod replay;
 mod states;
