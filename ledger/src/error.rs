@@ -32,6 +32,18 @@ pub enum LedgerError {
     #[error("the stored result has another type: ask for the type that the operation's first run returned")]
     ResultType,
 
+    /// The key is shorter than [`Options::min_key_len`](crate::Options::min_key_len).
+    #[error("the idempotency key has less than {min} bytes: choose one that nobody else chooses")]
+    InvalidKey {
+        /// How many bytes it has to have.
+        min: usize,
+    },
+    /// The key is not on record and carries a time beyond [`Options::key_horizon`](crate::Options::key_horizon). **It may
+    /// have run, so long ago that nothing is known of it any more.** It does not run now.
+    #[error(
+        "the idempotency key carries a time that is too long ago: look up what it was for, and use a new key for new work"
+    )]
+    KeyTooOld,
     /// A text or a payload is larger than what is stored.
     #[error("the {part} is larger than {limit} bytes: make it shorter")]
     TooLarge {
@@ -189,6 +201,8 @@ impl LedgerError {
             | Self::NotInDoubt
             | Self::TooLarge { .. }
             | Self::NotStuck
+            | Self::InvalidKey { .. }
+            | Self::KeyTooOld
             | Self::OutboxFull
             | Self::Aborted(_)
             | Self::Panicked

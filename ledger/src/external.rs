@@ -210,7 +210,7 @@ impl Ledger {
     ) -> Result<Begun<T>, LedgerError> {
         let beginning = self.beginning(request)?;
         if let Some(answer) = self.known(&beginning.call)? {
-            return decode(&answer).map(Begun::Replayed).ok_or(LedgerError::ResultType);
+            return replayed(&answer, self);
         }
         let began = self.inner.writer.wait(beginning.unit(*external))?;
         beginning.end(self.clone(), began)
@@ -323,6 +323,12 @@ impl Ledger {
     }
 }
 
+fn replayed<T: DeserializeOwned>(body: &[u8], ledger: &Ledger) -> Result<Begun<T>, LedgerError> {
+    let value = decode(body).ok_or(LedgerError::ResultType)?;
+    ledger.inner.meters.replays.add();
+    Ok(Begun::Replayed(value))
+}
+
 /// A call that asks for the right to send.
 struct Beginning {
     call: Arc<Call>,
@@ -338,7 +344,7 @@ impl Beginning {
 
     fn end<T: DeserializeOwned>(self, ledger: Ledger, began: Began) -> Result<Begun<T>, LedgerError> {
         match began {
-            Began::Settled(answer) => decode(&answer.body).map(Begun::Replayed).ok_or(LedgerError::ResultType),
+            Began::Settled(answer) => replayed(&answer.body, &ledger),
             Began::Held(held) => Ok(Begun::Send(Attempt::new(ledger, self.call, self.token, &held))),
             Began::InDoubt => Err(LedgerError::InDoubt),
         }

@@ -4,12 +4,14 @@
 //! process holds on it.
 
 use std::borrow::Cow;
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::error::LedgerError;
@@ -18,6 +20,7 @@ use crate::guard::{Guard, Speaker};
 use crate::options::{Clock, Durability, Entropy};
 use crate::schema;
 use crate::secret::Secret;
+use crate::stats::SharedMeters;
 use crate::time::Timekeeper;
 use crate::transaction::Transaction;
 
@@ -50,6 +53,7 @@ pub(crate) struct Site {
     pub(crate) busy_timeout: Duration,
     pub(crate) durability: Durability,
     pub(crate) effect_time: Duration,
+    pub(crate) meters: SharedMeters,
 }
 
 /// What is in a file.
@@ -82,6 +86,7 @@ impl Site {
         self.use_wal(&conn)?;
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
+        self.watch_log(&mut conn)?;
         let db = Db { conn, guard };
         let (secret, clock) = initialise(&db, secret, entropy, schema, clock)?;
         Ok((db, secret, clock))
@@ -99,6 +104,9 @@ impl Site {
         }
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
+        if access == Access::Write {
+            self.watch_log(&mut conn)?;
+        }
         Ok(Db { conn, guard })
     }
 
@@ -132,6 +140,18 @@ impl Site {
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(())
+    }
+
+    /// Counts the pages of the log after each commit. This takes the place of SQLite's own way to move the log into the
+    /// database, which is the writer's affair: see `writer::upkeep`.
+    fn watch_log(&self, conn: &mut Connection) -> rusqlite::Result<()> {
+        let page_size = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+        self.meters.page_size.set(u32::into(page_size));
+        let meters = Arc::clone(&self.meters);
+        conn.wal_hook(Some(move |_: &mut Wal, pages: c_int| {
+            meters.wal_pages.set(u64::try_from(pages).unwrap_or(0));
+            Ok(())
+        }))
     }
 
     /// Switches to a write-ahead log. SQLite does not wait for others here, as it could wait for ever.

@@ -51,8 +51,10 @@ mod options;
 mod outbox;
 mod record;
 mod request;
+mod retention;
 mod schema;
 mod secret;
+mod stats;
 mod sync;
 mod time;
 mod transaction;
@@ -66,7 +68,9 @@ pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Options};
 pub use outbox::{Delivery, EnqueueError, Message, MessageId, Outbox, Report, Stuck, Target};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
+pub use retention::Collected;
 pub use secret::Secret;
+pub use stats::Stats;
 
 /// The SQLite binding whose [`rusqlite::Params`], [`rusqlite::Row`] and errors an effect uses.
 pub use rusqlite;

@@ -19,6 +19,8 @@ pub(crate) struct Call {
     pub(crate) clock: Timekeeper,
     /// How long its result is replayed, in milliseconds.
     pub(crate) retention_ms: i64,
+    /// How old a new key may be that carries a time, in milliseconds.
+    pub(crate) horizon_ms: Option<i64>,
     /// How many messages may wait in the outbox.
     pub(crate) outbox_capacity: u32,
 }

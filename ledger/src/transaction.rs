@@ -127,6 +127,7 @@ pub(crate) fn run_keyed(db: &Db, call: &Call, job: &mut Job) -> Result<Answer, L
     if let Some(answer) = settle(record::find(&db.conn, &call.scope, &call.key)?, call)? {
         return Ok(answer);
     }
+    call.check_age(&db.conn)?;
     let mut outgoing = Vec::new();
     let (state, body) = run_effect(db, job, Some(&mut outgoing))?;
     record::insert(&db.conn, call, state, &body)?;

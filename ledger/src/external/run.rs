@@ -41,6 +41,7 @@ pub(super) fn begin(db: &Db, call: &Call, external: External, token: Token) -> R
     if let Some(answer) = settle(stored, call)? {
         return Ok(Began::Settled(answer));
     }
+    call.check_age(&db.conn)?;
     let resend_until_ms = match external.upstream {
         Upstream::Unknown => None,
         Upstream::Idempotent { window } => Some(tick.now.saturating_add(millis(window))),

@@ -11,6 +11,7 @@ mod once;
 mod outbox;
 mod privacy;
 mod replay;
+mod retention;
 mod states;
 mod writer;
 
