@@ -147,14 +147,14 @@ pub(super) fn due(
     limit: u32,
 ) -> Result<Vec<Placed>, LedgerError> {
     let mut statement = conn.prepare_cached(select!(
-        "WHERE target = ?1 AND state = 1 AND head = 1 AND next_ms <= ?2 ORDER BY next_ms LIMIT ?3"
+        "WHERE target = ?1 AND state = 1 AND head = 1 AND next_ms <= ?2 ORDER BY next_ms, id LIMIT ?3"
     ))?;
     let mut found = read_all(statement.query((target, now, limit))?)?;
     let room = limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
     if room > 0 {
         // What waits for longer than any pause was told so by a clock that has since gone back.
         let mut statement = conn.prepare_cached(select!(
-            "WHERE target = ?1 AND state = 1 AND head = 1 AND next_ms > ?2 ORDER BY next_ms LIMIT ?3"
+            "WHERE target = ?1 AND state = 1 AND head = 1 AND next_ms > ?2 ORDER BY next_ms, id LIMIT ?3"
         ))?;
         let unreal = now.saturating_add(longest_pause).saturating_add(JUMP);
         found.extend(read_all(statement.query((target, unreal, room))?)?);

@@ -4,11 +4,13 @@
 mod clock;
 mod effects;
 mod external;
+mod external_model;
 mod files;
 mod migration;
 mod model;
 mod once;
 mod outbox;
+mod outbox_model;
 mod privacy;
 mod replay;
 mod retention;
