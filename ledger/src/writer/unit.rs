@@ -24,8 +24,10 @@ pub(crate) trait Work: Send {
     fn fail(&mut self, error: LedgerError);
     /// Decides what a commit of unknown outcome came to, on another connection.
     fn recover(&mut self, failure: &CommitFailure, db: &Db);
-    /// Answers its caller with what was decided. Says whether it was carried out.
-    fn answer(self: Box<Self>) -> bool;
+    /// Whether it was decided that it is carried out.
+    fn is_done(&self) -> bool;
+    /// Answers its caller with what was decided.
+    fn answer(self: Box<Self>);
 }
 
 /// A piece of work with its answer.
@@ -78,11 +80,13 @@ impl<R: Send> Work for Unit<R> {
         });
     }
 
-    fn answer(self: Box<Self>) -> bool {
-        let done = matches!(self.decided, Some(Ok(_)));
+    fn is_done(&self) -> bool {
+        matches!(self.decided, Some(Ok(_)))
+    }
+
+    fn answer(self: Box<Self>) {
         if let Some(decided) = self.decided {
             self.caller.send(decided);
         }
-        done
     }
 }
