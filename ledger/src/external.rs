@@ -131,7 +131,7 @@ impl<T> fmt::Debug for Begun<T> {
 /// What somebody found out about a key in doubt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "there are two outcomes")]
-pub enum Resolution<T> {
+pub enum Resolved<T> {
     /// The other system did it. Callers get this value.
     Committed(T),
     /// The other system did not do it and never will. Callers get this value.
@@ -139,7 +139,7 @@ pub enum Resolution<T> {
 }
 
 /// Shows no result.
-impl<T> fmt::Debug for Resolution<T> {
+impl<T> fmt::Debug for Resolved<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Committed(_) => "Committed(..)",
@@ -250,14 +250,14 @@ impl Ledger {
         &self,
         scope: &Scope,
         key: &Key,
-        resolution: &Resolution<T>,
+        resolved: &Resolved<T>,
         actor: &str,
         note: &str,
     ) -> Result<(), LedgerError> {
         By { actor, note }.check()?;
-        let (state, value) = match resolution {
-            Resolution::Committed(value) => (State::Committed, value),
-            Resolution::Rejected(value) => (State::Rejected, value),
+        let (state, value) = match resolved {
+            Resolved::Committed(value) => (State::Committed, value),
+            Resolved::Rejected(value) => (State::Rejected, value),
         };
         let body: Arc<[u8]> = attempt::body(value)?.into();
         let call = self.call_without_fingerprint(scope, key);

@@ -58,6 +58,10 @@ impl Stored {
         self.record.state == state && self.digest == Some(secret.digest(&self.record.fingerprint, code(state), body))
     }
 
+    pub(crate) fn has_result(&self) -> bool {
+        matches!(self.record.state, State::Committed | State::Rejected)
+    }
+
     pub(crate) fn reconciled(&self) -> Reconciled {
         Reconciled {
             state: self.record.state,

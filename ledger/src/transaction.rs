@@ -70,7 +70,7 @@ impl<'a> Savepoint<'a> {
 }
 
 /// Undoes what the current unit wrote.
-fn undo_unit(conn: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn undo_unit(conn: &Connection) -> rusqlite::Result<()> {
     run_statement(conn, "ROLLBACK TO ledger_unit")
 }
 
@@ -82,6 +82,12 @@ pub(crate) struct CommitFailure {
 }
 
 impl CommitFailure {
+    /// One of unknown outcome.
+    #[cfg(test)]
+    pub(crate) fn unknown() -> Self {
+        Self { error: Arc::new(rusqlite::Error::InvalidQuery), certain: false }
+    }
+
     pub(crate) fn is_certain(&self) -> bool {
         self.certain
     }
@@ -154,7 +160,11 @@ pub(crate) fn run_unkeyed(db: &Db, scope: &Scope, job: &mut Job) -> Result<Vec<u
 
 /// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal. Its messages go
 /// to `outgoing`; without one it may have none.
-fn run_effect(db: &Db, job: &mut Job, outgoing: Option<&mut Vec<Outgoing>>) -> Result<(State, Vec<u8>), LedgerError> {
+pub(crate) fn run_effect(
+    db: &Db,
+    job: &mut Job,
+    outgoing: Option<&mut Vec<Outgoing>>,
+) -> Result<(State, Vec<u8>), LedgerError> {
     let outcome = {
         let _speaking = db.guard.speak(Speaker::Effect);
         let _limit = db.guard.limit_time();

@@ -35,6 +35,8 @@ pub(crate) struct Unit<R> {
     operation: Arc<str>,
     run: Run<R>,
     look_up: Option<LookUp<R>>,
+    /// What to do once it is decided, before its caller is answered.
+    after: Option<Box<dyn FnOnce() + Send>>,
     decided: Option<Result<R, LedgerError>>,
     caller: Sender<Result<R, LedgerError>>,
 }
@@ -48,12 +50,18 @@ impl<R> Unit<R> {
         run: impl FnMut(&Db) -> Result<R, LedgerError> + Send + 'static,
     ) -> (Self, Answering<R>) {
         let (caller, answering) = reply();
-        (Self { operation: operation.into(), run: Box::new(run), look_up: None, decided: None, caller }, answering)
+        let operation = operation.into();
+        (Self { operation, run: Box::new(run), look_up: None, after: None, decided: None, caller }, answering)
     }
 
     /// The same work, whose outcome can be looked up. Without this an unknown commit stays unknown.
     pub(crate) fn look_up(self, look_up: impl FnMut(&Db) -> Result<Option<R>, LedgerError> + Send + 'static) -> Self {
         Self { look_up: Some(Box::new(look_up)), ..self }
+    }
+
+    /// The same work, after which something else has to be done, whatever it came to. It may not panic.
+    pub(crate) fn after(self, after: impl FnOnce() + Send + 'static) -> Self {
+        Self { after: Some(Box::new(after)), ..self }
     }
 }
 
@@ -85,6 +93,9 @@ impl<R: Send> Work for Unit<R> {
     }
 
     fn answer(self: Box<Self>) {
+        if let Some(after) = self.after {
+            after();
+        }
         if let Some(decided) = self.decided {
             self.caller.send(decided);
         }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use steady_ledger::{Begun, Collected, Durability, External, Message, Report, Resolution, State, Target};
+use steady_ledger::{Begun, Collected, Durability, External, Message, Report, Resolved, State, Target, TaskSpec};
 
 use super::clock::TestClock;
 use super::*;
@@ -30,11 +30,15 @@ fn rows(shop: &Shop, table: &str) -> i64 {
     shop.stranger().query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 
-/// A task of a key, as the row that it is.
-fn insert_task(shop: &Shop, key_text: &str, status: &str) {
-    let task = "INSERT INTO ledger_task(id, principal, operation, key, status, created_ms, updated_ms, poll_ms)
-                SELECT 'task-1', principal, operation, key, ?2, 0, 0, 0 FROM ledger_key WHERE key = ?1";
-    assert_eq!(shop.stranger().execute(task, (key_text, status)).unwrap(), 1);
+/// A key with a task.
+fn create_task(shop: &Shop, key_text: &str) {
+    let created = shop.ledger.tasks().create(&Request::new(&scope(), &key(key_text), "{}"), TaskSpec::default());
+    assert!(!created.unwrap().is_replay());
+}
+
+fn end_task(shop: &Shop) {
+    let end = "UPDATE ledger_task SET status = 'cancelled', cancel_requested_ms = 0, payload = NULL";
+    assert_eq!(shop.stranger().execute(end, []).unwrap(), 1);
 }
 
 /// Lets the time come, and the ledger become sure of it.
@@ -121,8 +125,7 @@ fn nothing_that_is_open_is_collected() {
     leave("sending");
     let sending = outbox.claim(1, Duration::MAX).unwrap();
     leave("pending");
-    call(&shop.ledger, "task").unwrap().into_inner();
-    insert_task(&shop, "task", "working");
+    create_task(&shop, "task");
 
     come(&shop.ledger, &clock, START + 1000 * DAY);
     assert_eq!(shop.ledger.collect(100).unwrap(), Collected::default());
@@ -135,13 +138,13 @@ fn nothing_that_is_open_is_collected() {
 
     // Once it is closed, it goes.
     started.commit(&1).unwrap();
-    shop.ledger.resolve(&scope(), &key("doubtful"), &Resolution::Rejected(1), "ops", "").unwrap();
+    shop.ledger.resolve(&scope(), &key("doubtful"), &Resolved::Rejected(1), "ops", "").unwrap();
     sending[0].report(Report::Delivered).unwrap();
     outbox.claim(1, Duration::MAX).unwrap()[0].report(Report::Delivered).unwrap();
     for stuck in outbox.stuck(10).unwrap() {
         outbox.skip(&stuck.id, "ops", "").unwrap();
     }
-    shop.stranger().execute("UPDATE ledger_task SET status = 'completed'", []).unwrap();
+    end_task(&shop);
     let collected = shop.ledger.collect(100).unwrap();
     assert_eq!((collected.messages, collected.expired), (4, 5));
     assert_eq!(shop.ledger.audit(&scope(), &key("doubtful")).unwrap().len(), 2, "the audit stays");
@@ -250,8 +253,8 @@ fn a_record_of_an_old_key_is_answered_as_long_as_it_is_there() {
 fn a_tombstone_stays_as_long_as_something_refers_to_it() {
     let (shop, clock) = shop_with(Options { key_horizon: Some(Duration::ZERO), ..options() });
     let order = uuid(START);
-    call(&shop.ledger, &order).unwrap().into_inner();
-    insert_task(&shop, &order, "completed");
+    create_task(&shop, &order);
+    end_task(&shop);
     come(&shop.ledger, &clock, START + WEEK);
     let collected = shop.ledger.collect(10).unwrap();
     assert_eq!((collected.expired, collected.forgotten), (1, 0));
