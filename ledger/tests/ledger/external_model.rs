@@ -324,5 +324,7 @@ proptest! {
                 prop_assert_eq!(&audit[..], model.audit.get(&number).map_or(&[][..], |audit| &audit[..]));
             }
         }
+        let checked = shop.ledger.check(|_, _| ()).unwrap();
+        prop_assert!(checked.is_sound(), "{:?}", checked);
     }
 }
