@@ -21,6 +21,8 @@
 mod attempt;
 mod run;
 pub(crate) mod store;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
@@ -254,6 +256,17 @@ impl Ledger {
         actor: &str,
         note: &str,
     ) -> Result<(), LedgerError> {
+        self.inner.writer.wait(self.resolving(scope, key, resolved, actor, note)?)
+    }
+
+    fn resolving<T: Serialize + DeserializeOwned>(
+        &self,
+        scope: &Scope,
+        key: &Key,
+        resolved: &Resolved<T>,
+        actor: &str,
+        note: &str,
+    ) -> Result<(Unit<()>, Answering<()>), LedgerError> {
         By { actor, note }.check()?;
         let (state, value) = match resolved {
             Resolved::Committed(value) => (State::Committed, value),
@@ -266,7 +279,7 @@ impl Ledger {
         let (unit, answering) = Unit::new(&scope.operation, move |db| {
             run::resolve(db, &call, state, &body, By { actor: &actor, note: &note })
         });
-        self.inner.writer.wait((unit.look_up(move |db| run::look_up_resolve(db, &later, state, &same)), answering))
+        Ok((unit.look_up(move |db| run::look_up_resolve(db, &later, state, &same)), answering))
     }
 
     /// What was decided about a key and its outbox messages out of the plain course of things: the latest 1000 entries,

@@ -167,7 +167,7 @@ impl Attempt {
         async move { answering?.await.unwrap_or(Err(LedgerError::Closed)) }
     }
 
-    fn unit(&self, word: Word) -> (Unit<()>, Answering<()>) {
+    pub(super) fn unit(&self, word: Word) -> (Unit<()>, Answering<()>) {
         let (call, token, word) = (Arc::clone(&self.call), self.token, Arc::new(word));
         let (later, same) = (Arc::clone(&call), Arc::clone(&word));
         let operation = Arc::clone(&call);

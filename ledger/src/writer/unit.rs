@@ -101,3 +101,18 @@ impl<R: Send> Work for Unit<R> {
         }
     }
 }
+
+/// The answer to a unit whose commit failed in an unknown way, and which was committed all the same, or not.
+#[cfg(test)]
+pub(crate) fn recovered<R: Send>(
+    reader: &crate::lane::Lane,
+    (mut unit, answering): (Unit<R>, Answering<R>),
+) -> Result<R, LedgerError> {
+    let recover = |db: &_| {
+        unit.recover(&CommitFailure::unknown(), db);
+        Ok(())
+    };
+    reader.with(recover)?;
+    Box::new(unit).answer();
+    answering.wait().unwrap_or(Err(LedgerError::Closed))
+}
