@@ -103,7 +103,7 @@ impl Window {
     /// went back behind the first request says nothing.
     pub(crate) fn of(first: i64, until: i64, lease: i64, tick: Tick) -> Self {
         let ends = |from: i64| from.saturating_add(lease).saturating_add(MARGIN);
-        if tick.now < first || ends(tick.now) >= until {
+        if tick.shown < first || ends(tick.now) >= until {
             return Self::Over;
         }
         if ends(tick.at_latest) >= until { Self::Unsure } else { Self::Open }

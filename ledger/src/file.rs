@@ -244,7 +244,7 @@ fn initialise(
     let secret = read_secret(&db.conn, configured)?;
     let clock = Timekeeper::new(clock, &db.conn)?;
     // Whatever an earlier process left unsaid is in doubt as soon as its lease is over.
-    sweep(&db.conn, clock.tick(&db.conn)?.now)?;
+    sweep(&db.conn, clock.tick(&db.conn)?)?;
     let own = schema::objects(&db.conn)?;
     {
         let _speaking = db.guard.speak(Speaker::Schema);

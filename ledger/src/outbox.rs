@@ -381,7 +381,7 @@ impl Delivery {
     /// Whether its lease is still running. Look at it right before sending.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.outbox.ledger.inner.clock.now() < self.lease_until
+        self.outbox.ledger.inner.clock.shown() < self.lease_until
     }
 
     /// Says what became of it.

@@ -117,7 +117,13 @@ pub(crate) struct Answer {
 
 /// The answer that follows from what is stored; none if the effect has to run.
 pub(crate) fn settle(stored: Option<Stored>, call: &Call) -> Result<Option<Answer>, LedgerError> {
-    match (decide(stored.as_ref().map(|stored| &stored.record), &call.fingerprint, call.clock.now()), stored) {
+    let record = stored.as_ref().map(|stored| stored.record);
+    let now = match record.map(|record| record.state) {
+        // A lease is a matter of the clock as it is.
+        Some(State::Started { .. }) => call.clock.shown(),
+        Some(State::Committed | State::Rejected | State::InDoubt | State::Expired) | None => call.clock.now(),
+    };
+    match (decide(record.as_ref(), &call.fingerprint, now), stored) {
         (Verdict::Execute, _) => Ok(None),
         (Verdict::Replay, Some(stored)) => Ok(Some(Answer { body: stored.verified(&call.secret)?, replayed: true })),
         (Verdict::Replay, None) => Err(LedgerError::Corrupt { part: "a record vanished" }),

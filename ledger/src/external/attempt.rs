@@ -71,7 +71,7 @@ impl Attempt {
     /// Whether its lease is still running. Look at it right before sending.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.call.clock.now() < self.lease_until
+        self.call.clock.shown() < self.lease_until
     }
 
     /// The other system did it, and `value` is what callers get from now on.

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use steady_ledger::{Begun, Collected, Durability, External, Message, Report, Resolved, State, Target, TaskSpec};
+use steady_ledger::{
+    Begun, Collected, Durability, External, Message, Report, Resolved, State, Target, TaskError, TaskSpec, Upstream,
+};
 
 use super::clock::TestClock;
 use super::*;
@@ -319,4 +321,51 @@ fn the_counters_tell_what_happened() {
     assert_eq!((after.committed, after.failed, after.replays), (1, 1, 1));
     assert_eq!((after.queued, after.queued_most, after.turned_away, after.looked_up), (0, 1, 0, 0));
     assert!(after.batches >= 1);
+}
+
+/// A clock that was wrong for so long that it was believed, and was then put right: time stands still for what is kept,
+/// but nothing that waits for a moment waits for years.
+#[test]
+fn a_clock_that_was_believed_and_put_right_stops_nothing_and_opens_no_window() {
+    let (shop, clock) = shop_with(Options { key_horizon: Some(Duration::from_secs(24 * 3600)), ..options() });
+    come(&shop.ledger, &clock, START + 1000 * DAY);
+    clock.set(START);
+    let window = Upstream::Idempotent { window: Duration::from_secs(24 * 3600) };
+    let external = External::new(Duration::from_secs(30)).upstream(window);
+    let begin = || -> Result<Begun<i64>, LedgerError> {
+        shop.ledger.begin(&Request::new(&scope(), &key("order-1"), "{}"), &external)
+    };
+    let Ok(Begun::Send(attempt)) = begin() else { panic!("new") };
+    assert!(attempt.is_live());
+    assert!(matches!(begin(), Err(LedgerError::InFlight { .. })));
+    let other = shop.ledger.execute(&Request::new(&scope(), &key("order-1"), "{}"), |_| Ok(0));
+    assert!(matches!(other, Err(LedgerError::InFlight { .. })));
+    clock.pass(30_000);
+    assert!(!attempt.is_live());
+    for days in [0, 1, 2] {
+        clock.set(START + days * DAY + 30_000);
+        assert!(matches!(begin(), Err(LedgerError::InDoubt)), "nobody knows how old the first request is");
+    }
+
+    let effect = |tx: &mut EffectTx<'_>| Ok(tx.enqueue(Message::new("bank", "x"))?);
+    // A key of now is not too old, whatever was believed of the time.
+    let order = uuid(clock.millis());
+    shop.ledger.execute(&Request::new(&scope(), &key(&order), "{}"), effect).unwrap().into_inner();
+    let outbox = shop.ledger.outbox(Target::new("bank"));
+    let claim = || outbox.claim(1, Duration::from_secs(30)).unwrap();
+    claim()[0].report(Report::Retry { reason: "503" }).unwrap();
+    clock.pass(1_000);
+    let sent = claim();
+    assert_eq!(sent.len(), 1, "the pause is over");
+    clock.pass(30_000);
+    assert!(claim().is_empty());
+    assert!(outbox.stuck(1).unwrap()[0].in_doubt, "the lease is over");
+}
+
+#[test]
+fn a_task_is_refused_for_a_key_beyond_the_horizon() {
+    let (shop, _clock) = shop_with(Options { key_horizon: Some(Duration::from_secs(24 * 3600)), ..options() });
+    let ancient = key(&uuid(START - DAY - 1));
+    let created = shop.ledger.tasks().create(&Request::new(&scope(), &ancient, "{}"), TaskSpec::default());
+    assert!(matches!(created, Err(TaskError::Ledger(LedgerError::KeyTooOld))), "{created:?}");
 }
