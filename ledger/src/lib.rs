@@ -34,6 +34,11 @@
 //! - Every answer, fresh or replayed, is decoded from stored bytes: no two callers share a value.
 //! - Raw arguments are never stored. What is stored of them is a keyed hash.
 //! - An effect cannot end, split or outlive its transaction.
+//! - An effect in another system ([`Ledger::begin`]) is durably started before it may be sent. It is sent again only to a
+//!   system that is declared to recognise it; else its key is in doubt until its sender or a person says what happened.
+//! - A message ([`EffectTx::enqueue`], [`Ledger::outbox`]) leaves only after the commit of its effect, in the order of its
+//!   line, and under the same rule.
+//! - Nothing that is open is ever collected, and no clock makes a key run again ([`Ledger::collect`]).
 //! - A durable [task](Tasks) is created with its key, has one worker at a time and one end, and is never run again by
 //!   itself while a step outside of the file may be under way.
 //!

@@ -98,3 +98,16 @@ fn a_resolution_is_there_if_its_outcome_is() {
     file.recovered(resolving(1).unwrap()).unwrap();
     assert!(matches!(file.recovered(resolving(2).unwrap()), Err(LedgerError::NotInDoubt)));
 }
+
+#[test]
+fn a_window_is_open_only_if_the_clock_and_the_latest_time_say_so() {
+    let (lease, until) = (30_000, 1_000_000);
+    let last = until - lease - MARGIN - 1;
+    let of = |shown, now, at_latest| Window::of(1_000, until, lease, Tick { shown, now, at_latest, sure: true });
+    assert_eq!(of(1_000, 1_000, 1_000), Window::Open);
+    assert_eq!(of(last, last, last), Window::Open);
+    assert_eq!(of(last + 1, last + 1, last + 1), Window::Over);
+    assert_eq!(of(last, last, last + 1), Window::Unsure, "a jump ahead that is not confirmed");
+    assert_eq!(of(last, last + 1, last + 1), Window::Over, "a clock that went back");
+    assert_eq!(of(999, 1_000, 1_000), Window::Over, "a clock that went back behind the first request");
+}
