@@ -13,7 +13,7 @@ pub(crate) mod scan;
 pub use error::{RpcError, code};
 pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_within};
 pub use meta::{MetaError, RequestMeta, request_meta};
-pub use notice::{Cancellation, read_cancellation, read_progress};
+pub use notice::{Cancellation, ProgressNotice, read_cancellation, read_progress, read_progress_notice};
 pub use scan::MAX_NESTING;
 
 /// The protocol revision that this library speaks.
