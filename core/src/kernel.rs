@@ -10,6 +10,7 @@
 //! [`Link`], [`Timer`] and [`Spawn`] are what a transport, or the simulator, implements. Lock order: slot, then queue.
 
 mod alarm;
+pub mod client;
 mod connection;
 mod context;
 mod engine;
@@ -19,6 +20,7 @@ mod mutant;
 mod port;
 mod queue;
 mod service;
+mod skim;
 mod slot;
 mod staging;
 mod sync;
@@ -33,6 +35,7 @@ pub use exchange::Exchange;
 pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer};
 pub use queue::OutboundQueue;
 pub use service::{Answer, Call, Outcome, Service};
+pub use skim::Skim;
 pub use slot::CancelReason;
 pub use tools::{Reply, ToolCall, Tools};
 

@@ -11,6 +11,7 @@ mod notice;
 pub(crate) mod scan;
 
 pub use error::{RpcError, code};
+pub(crate) use message::request_id;
 pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_within};
 pub use meta::{MetaError, RequestMeta, request_meta};
 pub use notice::{Cancellation, ProgressNotice, read_cancellation, read_progress, read_progress_notice};
