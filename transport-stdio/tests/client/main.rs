@@ -2,6 +2,9 @@
 #![cfg(all(unix, feature = "client", feature = "server"))]
 
 mod calls;
+mod processes;
+mod raw;
+mod rows;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -23,6 +26,21 @@ pub(crate) fn run<T>(test: impl Future<Output = T>) -> T {
 /// The fixture server.
 pub(crate) fn fixture() -> Command {
     Command::new(support::fixture().get_program())
+}
+
+/// The server with tools that misbehave.
+pub(crate) fn peer() -> Command {
+    Command::new(example("peer"))
+}
+
+/// A program of this package's examples.
+pub(crate) fn example(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(support::fixture().get_program()).with_file_name(name)
+}
+
+/// What the peer tells of those who wait.
+pub(crate) async fn seen(client: &Client) -> String {
+    client.call(tool("seen", "{}")).tool_result().await.expect("an answer").text()
 }
 
 /// A server that is a shell script. It is not asked for `server/discover`.
