@@ -34,6 +34,8 @@ pub mod method {
     pub const TOOLS_LIST: &str = "tools/list";
     /// Runs a tool.
     pub const TOOLS_CALL: &str = "tools/call";
+    /// The first message of a subscription (rule L1).
+    pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
 }

@@ -47,6 +47,7 @@ use std::sync::Arc;
 
 use steady_core::backoff::Jitter;
 use steady_core::kernel::client::Driver;
+use steady_core::subscription;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 
@@ -58,9 +59,10 @@ pub use command::{Command, Ladder};
 pub use restart::Restart;
 pub use steady_core::client::Transport;
 pub use steady_core::kernel::client::{
-    CallError, Caller, Canceller, ClientConfig, ClientStats, Discovered, LinkLoss, Pending, Raw, Report, Request,
-    ToolInfo, ToolResult,
+    CallError, Caller, Canceller, ClientConfig, ClientStats, Discovered, LinkLoss, ListenEvent, Listener, Notice,
+    Pending, Raw, Report, Request, ToolInfo, ToolResult, Traffic,
 };
+pub use steady_core::subscription::{End, Filter, Refetch};
 pub use supervisor::StartError;
 
 /// Longest answer that is read, in bytes, unless stated otherwise; see [`Command::max_answer`].
@@ -125,6 +127,14 @@ impl Client {
         let (status, watched) = watch::channel(Status::default());
         driver.attach(LineLink::new(reader, writer, max_answer));
         supervisor::attach(driver, status).await.map(|()| Self { caller, status: watched })
+    }
+
+    /// Subscribes to what `filter` names. It is asked for again on every new link, and the reader is told what to refetch.
+    ///
+    /// # Errors
+    /// [`CallError::Full`] or [`CallError::Closed`].
+    pub fn listen(&self, filter: Filter) -> Result<Listener, CallError> {
+        self.caller.listen(filter, subscription::Config::default(), jitter())
     }
 
     /// Ends the client: calls in flight are cancelled, later ones refused, the child is led down its ladder. Returns once

@@ -7,7 +7,7 @@ use super::io::{Input, Output};
 use super::listens::Listens;
 use super::{CallOptions, Config, Counters, Finished, Outcome};
 use crate::backoff::Jitter;
-use crate::id::{Attempt, CallId, WireId};
+use crate::id::{Attempt, CallId, SubscriptionId, WireId};
 use crate::progress::{self, Gate, Progress};
 use crate::request::{self, Request, Terminal};
 use crate::retry::{BudgetEffect, BudgetEvent, RetryBudget, SendPhase, Verdict};
@@ -218,6 +218,12 @@ impl<P: Clone, R> Client<P, R> {
     #[must_use]
     pub fn call_of(&self, wire: WireId) -> Option<CallId> {
         self.wires.get(&wire).copied()
+    }
+
+    /// The subscription whose listen request has this id.
+    #[must_use]
+    pub fn subscription_of(&self, wire: WireId) -> Option<SubscriptionId> {
+        self.listens.of(wire)
     }
 
     /// There will be no link any more: every call ends as never sent or unknown, every subscription is closed.

@@ -217,9 +217,9 @@ fn without_a_link_for_good_every_call_ends_by_what_left() {
     client.give_up(ms(1));
     let outcomes: Vec<_> = drain(&mut client)
         .into_iter()
-        .map(|output| match output {
-            Output::Finished { call, finished } => (call, finished.outcome),
-            other => panic!("{other:?}"),
+        .map(|output| {
+            let Output::Finished { call, finished } = output else { panic!("{output:?}") };
+            (call, finished.outcome)
         })
         .collect();
     assert_eq!(outcomes, [(out, Outcome::Unknown), (waiting, Outcome::NeverSent)]);

@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use steady_stdio::client::{CallError, Client, Ladder, Request, Restart, StartError, Status};
+use steady_stdio::client::{
+    CallError, Client, End, Filter, Ladder, ListenEvent, Refetch, Request, Restart, StartError, Status,
+};
 use steady_stdio::steady_core::backoff::Backoff;
 
 use super::{example, peer, ping, run, script, seen, spawn, tool};
@@ -154,6 +156,33 @@ fn a_restart_is_a_new_generation_that_is_asked_again_and_no_mutation_is_sent_twi
         let status = client.shutdown().await;
         assert!(!alive(last));
         assert_eq!(status.last_exit.as_deref(), Some("ended with exit status: 0"));
+    });
+}
+
+#[test]
+fn a_subscription_is_asked_for_again_after_a_restart() {
+    run(async {
+        // It acknowledges each listen request that it is sent, tells of a change, and ends when it is told to.
+        let text = r#"while read -r line; do case "$line" in
+            *subscriptions/listen*) id=${line#*\"id\":}; id=${id%%,*}
+                stamp="\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":$id}"
+                echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/subscriptions/acknowledged\",\"params\":{$stamp}}"
+                echo "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\",\"params\":{$stamp}}";;
+            *tools/call*) exit 1;;
+        esac; done"#;
+        let client = spawn(script(text).restart(AT_ONCE)).await;
+        let mut listener =
+            client.listen(Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter")).expect("room");
+        let ListenEvent::Notice(notice) = listener.next().await else { panic!("the first stream has no gap") };
+        assert_eq!(&*notice.method, "notifications/tools/list_changed");
+        for _ in 0..2 {
+            assert!(matches!(client.call(tool("a", "{}")).await, Err(CallError::Unknown { .. })));
+            // Before it there may be the notice that followed the last refetch.
+            while listener.next().await != ListenEvent::Refetch([Refetch::Tools].into()) {}
+            listener.refetched();
+        }
+        client.shutdown().await;
+        while !matches!(listener.next().await, ListenEvent::Ended(End::Closed)) {}
     });
 }
 

@@ -9,12 +9,15 @@ use serde::Serialize;
 
 use super::Request;
 use super::error::CallError;
+use super::listener::Listener;
 use super::pending::Pending;
 use super::shared::Shared;
 use super::stats::ClientStats;
 use super::tools::{Discovered, Page, ToolInfo, ToolResult};
+use crate::backoff::Jitter;
 use crate::kernel::sync::Arc;
 use crate::rpc::{encode, method};
+use crate::subscription::{self, Filter};
 
 /// Pages of `tools/list` that are read at most.
 const PAGES: usize = 1000;
@@ -73,6 +76,15 @@ impl Caller {
                 return Err(CallError::Answer("the pages of tools/list have no end".into()));
             }
         }
+    }
+
+    /// Subscribes to what `filter` names (rules L1 to L6). After a loss of the link the same filter is asked for again, under
+    /// a new id, and the reader is told what to refetch.
+    ///
+    /// # Errors
+    /// [`CallError::Full`] at [`MAX_SUBSCRIPTIONS`](crate::client::MAX_SUBSCRIPTIONS), [`CallError::Closed`].
+    pub fn listen(&self, filter: Filter, config: subscription::Config, jitter: Jitter) -> Result<Listener, CallError> {
+        self.shared.listen(filter, config, jitter)
     }
 
     /// What the server of the current link answered to `server/discover`; none before, or without a probe.

@@ -179,7 +179,7 @@ impl<L: Link> Driver<L> {
         let mut state = self.shared.lock();
         state.machine.handle_timeout(now);
         let wake_at = state.settle();
-        let unused = state.handles == 0 && state.machine.in_flight() == 0;
+        let unused = state.handles == 0 && state.machine.in_flight() == 0 && state.listens.is_empty();
         (wake_at, unused || state.closing)
     }
 
@@ -285,7 +285,7 @@ impl Shared {
         let result = match answer {
             Answer::Result(result) => result,
             Answer::Error(error) => return Err(LinkEnd::Refused(error)),
-            Answer::TooLong => return Err(LinkEnd::Incompatible("it is too long".into())),
+            Answer::TooLong | Answer::Notice(_) => return Err(LinkEnd::Incompatible("it is too long".into())),
         };
         let server: Discovered = result.parse().map_err(|error| LinkEnd::Incompatible(error.to_string().into()))?;
         if !server.supported_versions.iter().any(|version| version == PROTOCOL_VERSION) {

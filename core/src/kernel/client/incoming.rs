@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 
 use serde_json::value::RawValue;
 
+use super::listener::Notice;
 use super::slot::Report;
 use super::tools::Raw;
 use crate::id::{RequestId, WireId};
@@ -18,6 +19,8 @@ pub(super) enum Answer {
     Result(Raw),
     Error(RpcError),
     TooLong,
+    /// Of a subscription; no answer.
+    Notice(Notice),
 }
 
 /// One message of a server.
@@ -34,6 +37,15 @@ pub(super) enum Incoming {
     },
     Cancelled {
         wire: WireId,
+    },
+    /// A subscription's first message.
+    Acknowledged {
+        wire: WireId,
+    },
+    /// A notification of a subscription.
+    Notice {
+        wire: WireId,
+        notice: Notice,
     },
     /// A notification that the client does not decide about.
     Ignored,
@@ -80,8 +92,21 @@ fn notification(name: &str, params: Option<&RawValue>) -> Incoming {
             let named = rpc::read_cancellation(params).and_then(|cancellation| wire(&cancellation.id));
             named.map_or(Incoming::Bad, |wire| Incoming::Cancelled { wire })
         }
-        _ => Incoming::Ignored,
+        _ => {
+            let Some(wire) = subscription(params) else { return Incoming::Ignored };
+            if name == method::ACKNOWLEDGED {
+                return Incoming::Acknowledged { wire };
+            }
+            Incoming::Notice { wire, notice: Notice { method: name.into(), params: Raw::text(params) } }
+        }
     }
+}
+
+/// The listen request whose stamp a notification carries (rule L2).
+fn subscription(params: &str) -> Option<WireId> {
+    let [meta] = members(params, &["_meta"])?;
+    let [id] = members(meta?, &["io.modelcontextprotocol/subscriptionId"])?;
+    wire(&rpc::request_id(id?)?)
 }
 
 /// Reads an error object. One without a code or a text is an error all the same.

@@ -1,13 +1,14 @@
 //! The bytes of one batched write to a server, and which attempt each message of them belongs to.
 
+use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::request;
+use super::request::{self, Request};
 use super::shared::{ForLink, Shared};
 use crate::id::WireId;
 use crate::kernel::port::Link;
-use crate::rpc::encode;
+use crate::rpc::{encode, method};
 
 /// Where filling stops, in bytes.
 const BATCH: usize = 64 << 10;
@@ -42,25 +43,34 @@ impl Outbox {
         {
             size += match &message {
                 ForLink::Request(_, payload) => payload.size(),
-                ForLink::Cancellation(..) => 100,
+                ForLink::Cancellation(..) | ForLink::Listen(..) => 100,
             };
             self.taken.push(message);
         }
         drop(state);
         let count = self.taken.len();
         for message in core::mem::take(&mut self.taken) {
-            self.encode::<L>(message);
+            self.encode::<L>(message, shared.meta());
         }
         count
     }
 
-    fn encode<L: Link>(&mut self, message: ForLink) {
+    fn encode<L: Link>(&mut self, message: ForLink, meta: &str) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(L::BEFORE);
         match message {
             ForLink::Request(wire, payload) => {
                 self.requests.push((wire, start));
                 payload.encode(&mut self.bytes, &mut self.scratch, wire);
+            }
+            ForLink::Listen(wire, filter) => {
+                self.requests.push((wire, start));
+                let params = format!("{{\"notifications\":{}}}", filter.as_str());
+                let request = Request::raw(method::LISTEN, params).without_progress();
+                // A filter is a JSON object, so these are parameters.
+                if let Ok(payload) = request.payload(meta, usize::MAX) {
+                    payload.encode_as(&mut self.bytes, &request::id(wire));
+                }
             }
             ForLink::Cancellation(wire, reason) => {
                 encode::cancelled(&mut self.bytes, &request::id(wire), reason.as_deref());

@@ -10,19 +10,22 @@ use core::time::Duration;
 
 use super::error::{CallError, LinkLoss};
 use super::incoming::{Answer, Incoming, shortened, wire};
+use super::listener::{Inbox, ListenEvent, Listener};
 use super::request::{self, Payload};
 use super::slot::{CallSlot, Report};
 use super::stats::ClientStats;
 use super::tools::{Discovered, Raw};
 use super::{ClientConfig, Request};
 use crate::backoff::Jitter;
-use crate::client::{self, Client, Finished, Input, Outcome, Output};
+use crate::client::{self, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions};
 use crate::deadline::Limits;
-use crate::id::{CallId, WireId};
+use crate::id::{CallId, SubscriptionId, WireId};
 use crate::kernel::port::Timer;
 use crate::kernel::sync::{Arc, Mutex, MutexGuard};
 use crate::progress::Progress;
 use crate::retry::Verdict;
+use crate::rpc::code;
+use crate::subscription::{self, Filter};
 use crate::time::Instant;
 
 /// How much of a bad line is kept as a sample, in bytes.
@@ -39,6 +42,7 @@ pub(super) struct Shared {
 pub(super) struct State {
     pub(super) machine: Client<StdArc<Payload>, Answer>,
     calls: BTreeMap<CallId, Entry>,
+    pub(super) listens: BTreeMap<SubscriptionId, Arc<Inbox>>,
     /// Why calls were given up whose signal still waits for the link.
     reasons: BTreeMap<WireId, Box<str>>,
     /// Bytes of the requests in flight.
@@ -107,10 +111,17 @@ impl Locked<'_> {
                 Output::Progress { call, value } => self.deliver(call, value),
                 Output::Finished { call, finished } => self.finish(call, finished),
                 Output::Idle { wake_at } => return wake_at,
-                // Nothing subscribes or follows yet, and what is for the link is not polled here.
-                Output::Gap { .. }
-                | Output::Notice { .. }
-                | Output::Unsubscribed { .. }
+                Output::Gap { subscription, refetch } => self.tell(subscription, ListenEvent::Refetch(refetch)),
+                Output::Notice { subscription, notice: Answer::Notice(notice) } => {
+                    self.tell(subscription, ListenEvent::Notice(notice))
+                }
+                Output::Unsubscribed { subscription, end } => {
+                    let waker = self.tell(subscription, ListenEvent::Ended(end));
+                    self.listens.remove(&subscription);
+                    waker
+                }
+                // Only notices are fed as such; nothing follows a task yet; what is for the link is not polled here.
+                Output::Notice { .. }
                 | Output::Ask { .. }
                 | Output::Followed { .. }
                 | Output::Send { .. }
@@ -133,9 +144,16 @@ impl Locked<'_> {
         self.stats.received.bytes += u64::try_from(text.len()).unwrap_or(u64::MAX);
         match incoming {
             Incoming::Answer { id, answer } => match wire(&id) {
+                Some(wire) if self.machine.subscription_of(wire).is_some() => {
+                    self.machine.handle_input(now, listen_answer(wire, &answer));
+                }
                 Some(wire) => self.machine.handle_input(now, Input::Response { wire, answer }),
                 None => return self.bad(text),
             },
+            Incoming::Acknowledged { wire } => self.machine.handle_input(now, Input::Acknowledged { wire }),
+            Incoming::Notice { wire, notice } => {
+                self.machine.handle_input(now, Input::Notice { wire, notice: Answer::Notice(notice) });
+            }
             Incoming::Progress { wire, value, report } => {
                 if let Some(entry) = self.machine.call_of(wire).and_then(|call| self.calls.get_mut(&call))
                     && entry.held.as_ref().is_none_or(|(held, _)| *held < value)
@@ -143,6 +161,10 @@ impl Locked<'_> {
                     entry.held = Some((value, report));
                 }
                 self.machine.handle_input(now, Input::Progress { wire, value });
+            }
+            // The server ended its listen, and sent no result before (rules C5 and L4).
+            Incoming::Cancelled { wire } if self.machine.subscription_of(wire).is_some() => {
+                self.machine.handle_input(now, Input::StreamLost { wire });
             }
             Incoming::Cancelled { wire } => self.machine.handle_input(now, Input::Cancelled { wire }),
             Incoming::Ignored => {}
@@ -154,6 +176,10 @@ impl Locked<'_> {
     pub(super) fn bad(&mut self, text: &str) {
         self.stats.bad_messages += 1;
         self.stats.last_bad = Some(shortened(text, SAMPLE));
+    }
+
+    fn tell(&mut self, subscription: SubscriptionId, event: ListenEvent) -> Option<Waker> {
+        self.listens.get(&subscription)?.push(event)
     }
 
     fn deliver(&mut self, call: CallId, value: Progress) -> Option<Waker> {
@@ -189,7 +215,9 @@ impl Locked<'_> {
         let (counter, outcome) = match finished.outcome {
             Outcome::Answered(Answer::Result(result)) => (&mut stats.answered, Ok(result)),
             Outcome::Answered(Answer::Error(error)) => (&mut stats.peer_errors, Err(CallError::Peer(error))),
-            Outcome::Answered(Answer::TooLong) => (&mut stats.too_long, Err(CallError::AnswerTooLong)),
+            Outcome::Answered(Answer::TooLong | Answer::Notice(_)) => {
+                (&mut stats.too_long, Err(CallError::AnswerTooLong))
+            }
             Outcome::Cancelled => (&mut stats.cancelled, Err(CallError::Cancelled { verdict })),
             Outcome::IdleTimeout => {
                 let limit = limits.idle.unwrap_or(Duration::MAX);
@@ -225,8 +253,8 @@ impl Locked<'_> {
                 }
                 Some(ForLink::Cancellation(wire, reason))
             }
-            Output::Listen { .. }
-            | Output::Progress { .. }
+            Output::Listen { wire, filter, .. } => Some(ForLink::Listen(wire, filter)),
+            Output::Progress { .. }
             | Output::Finished { .. }
             | Output::Gap { .. }
             | Output::Notice { .. }
@@ -256,6 +284,18 @@ impl Locked<'_> {
         self.settle();
     }
 
+    /// Whether calls are taken.
+    fn check_open(&self) -> Result<(), CallError> {
+        if let Some(loss) = &self.closed {
+            return Err(CallError::Closed(StdArc::clone(loss)));
+        }
+        if self.closing {
+            let loss = LinkLoss { what: "the application closed it".to_string(), ..LinkLoss::default() };
+            return Err(CallError::Closed(StdArc::new(loss)));
+        }
+        Ok(())
+    }
+
     /// The application closes the client: it gives every call up.
     pub(super) fn close(&mut self, now: Instant) {
         self.closing = true;
@@ -263,6 +303,15 @@ impl Locked<'_> {
         for call in calls {
             self.cancel(now, call, Some("the client closes"));
         }
+        while let Some((&id, _)) = self.listens.first_key_value() {
+            self.unlisten(now, id);
+        }
+        self.wake_driver();
+    }
+
+    pub(super) fn unlisten(&mut self, now: Instant, id: SubscriptionId) {
+        self.machine.unlisten(now, id);
+        self.settle();
         self.wake_driver();
     }
 
@@ -281,6 +330,16 @@ impl Locked<'_> {
 pub(super) enum ForLink {
     Request(WireId, StdArc<Payload>),
     Cancellation(WireId, Option<Box<str>>),
+    Listen(WireId, Box<Filter>),
+}
+
+/// What the answer to a listen request means: its result is a graceful end (rule L4), an error is final, but for overload.
+fn listen_answer<R>(wire: WireId, answer: &Answer) -> Input<R> {
+    match answer {
+        Answer::Error(error) if error.code == code::OVERLOADED => Input::StreamLost { wire },
+        Answer::Error(_) => Input::ListenEnded { wire, refused: true },
+        Answer::Result(_) | Answer::TooLong | Answer::Notice(_) => Input::ListenEnded { wire, refused: false },
+    }
 }
 
 impl Shared {
@@ -292,6 +351,7 @@ impl Shared {
         let state = State {
             machine,
             calls: BTreeMap::new(),
+            listens: BTreeMap::new(),
             reasons: BTreeMap::new(),
             bytes: 0,
             driver: None,
@@ -323,6 +383,25 @@ impl Shared {
         }
     }
 
+    /// Subscribes.
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        filter: Filter,
+        config: subscription::Config,
+        jitter: Jitter,
+    ) -> Result<Listener, CallError> {
+        let now = self.timer.now();
+        let mut state = self.lock();
+        state.check_open()?;
+        let inbox = Arc::new(Inbox::new(filter.refetch()));
+        let listened = state.machine.listen(now, filter, config, jitter);
+        let id = listened.map_err(|TooManySubscriptions| CallError::Full { limit: MAX_SUBSCRIPTIONS })?;
+        state.listens.insert(id, Arc::clone(&inbox));
+        state.settle();
+        state.wake_driver();
+        Ok(Listener { shared: Arc::clone(self), id, inbox })
+    }
+
     /// Starts a call.
     pub(super) fn start(&self, request: &Request) -> Result<(CallId, Arc<CallSlot>), CallError> {
         let started = self.payload_and_start(request);
@@ -338,13 +417,7 @@ impl Shared {
         let (bytes, limits) = (payload.size(), options.limits);
         let now = self.timer.now();
         let mut state = self.lock();
-        if let Some(loss) = &state.closed {
-            return Err(CallError::Closed(StdArc::clone(loss)));
-        }
-        if state.closing {
-            let loss = LinkLoss { what: "the application closed it".to_string(), ..LinkLoss::default() };
-            return Err(CallError::Closed(StdArc::new(loss)));
-        }
+        state.check_open()?;
         let limit = self.config.max_in_flight_bytes;
         if state.bytes.saturating_add(bytes) > limit {
             return Err(CallError::FullBytes { limit });

@@ -18,7 +18,12 @@ pub struct Raw(Box<str>);
 
 impl Raw {
     pub(super) fn new(json: &RawValue) -> Self {
-        Self(json.get().into())
+        Self::text(json.get())
+    }
+
+    /// Of JSON text that was read as such.
+    pub(super) fn text(json: &str) -> Self {
+        Self(json.into())
     }
 
     /// The JSON text.
