@@ -116,7 +116,7 @@ fn progress_after_the_answer_and_after_a_cancellation_never_surfaces() {
 }
 
 #[test]
-fn a_cancellation_before_the_first_request_sends_neither() {
+fn a_cancellation_right_after_discover_is_heard_after_its_request_or_not_at_all() {
     run(async {
         let (mut raw, stream) = Raw::pair();
         let (reader, writer) = stream.into_split();

@@ -45,6 +45,9 @@ pub(super) struct State {
     pub(super) listens: BTreeMap<SubscriptionId, Arc<Inbox>>,
     /// Why calls were given up whose signal still waits for the link.
     reasons: BTreeMap<WireId, Box<str>>,
+    /// The attempt that was handed to a link last, and the last one of the links before: ids only grow.
+    newest_out: Option<WireId>,
+    lost_with_link: Option<WireId>,
     /// Bytes of the requests in flight.
     bytes: usize,
     driver: Option<Waker>,
@@ -236,32 +239,41 @@ impl Locked<'_> {
 
     /// The next message for the link.
     pub(super) fn poll_link(&mut self) -> Option<ForLink> {
-        match self.machine.poll_link()? {
-            Output::Send { call, wire, payload, .. } => {
-                if let Some(entry) = self.calls.get_mut(&call) {
-                    entry.wire = Some(wire);
-                    // Of the attempt before.
-                    entry.held = None;
+        loop {
+            match self.machine.poll_link()? {
+                Output::Send { call, wire, payload, .. } => {
+                    if let Some(entry) = self.calls.get_mut(&call) {
+                        entry.wire = Some(wire);
+                        // Of the attempt before.
+                        entry.held = None;
+                    }
+                    self.newest_out = Some(wire);
+                    return Some(ForLink::Request(wire, payload));
                 }
-                Some(ForLink::Request(wire, payload))
-            }
-            Output::Signal { wire, .. } => {
-                let reason = self.reasons.remove(&wire);
-                if !self.machine.wants_link() {
-                    // Of calls for which there was nobody to tell any more.
-                    self.reasons.clear();
+                Output::Listen { wire, filter, .. } => {
+                    self.newest_out = Some(wire);
+                    return Some(ForLink::Listen(wire, filter));
                 }
-                Some(ForLink::Cancellation(wire, reason))
+                Output::Signal { wire, .. } => {
+                    let reason = self.reasons.remove(&wire);
+                    if !self.machine.wants_link() {
+                        // Of calls for which there was nobody to tell any more.
+                        self.reasons.clear();
+                    }
+                    // What was to be told to a server that is gone is nothing to the next one.
+                    if self.lost_with_link.is_none_or(|lost| wire > lost) {
+                        return Some(ForLink::Cancellation(wire, reason));
+                    }
+                }
+                Output::Progress { .. }
+                | Output::Finished { .. }
+                | Output::Gap { .. }
+                | Output::Notice { .. }
+                | Output::Unsubscribed { .. }
+                | Output::Ask { .. }
+                | Output::Followed { .. }
+                | Output::Idle { .. } => return None,
             }
-            Output::Listen { wire, filter, .. } => Some(ForLink::Listen(wire, filter)),
-            Output::Progress { .. }
-            | Output::Finished { .. }
-            | Output::Gap { .. }
-            | Output::Notice { .. }
-            | Output::Unsubscribed { .. }
-            | Output::Ask { .. }
-            | Output::Followed { .. }
-            | Output::Idle { .. } => None,
         }
     }
 
@@ -271,6 +283,7 @@ impl Locked<'_> {
             return;
         }
         self.loss = StdArc::new(loss);
+        self.lost_with_link = self.newest_out;
         for wire in unsent {
             self.machine.handle_input(now, Input::NotSent { wire: *wire });
         }
@@ -353,6 +366,8 @@ impl Shared {
             calls: BTreeMap::new(),
             listens: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            newest_out: None,
+            lost_with_link: None,
             bytes: 0,
             driver: None,
             handles: 0,

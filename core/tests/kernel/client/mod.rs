@@ -1,5 +1,7 @@
 //! The client's loop over a virtual link and clock: to the nanosecond, what the caller hears and what the server reads.
 
+mod listens;
+
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -9,11 +11,8 @@ use serde_json::{Value, json};
 use steady_core::backoff::{Backoff, Jitter};
 use steady_core::client::{Config, Transport};
 use steady_core::id::ClientId;
-use steady_core::kernel::client::{
-    CallError, Caller, ClientConfig, Driver, LinkEnd, ListenEvent, Listener, Pending, Request, Turn,
-};
+use steady_core::kernel::client::{CallError, Caller, ClientConfig, Driver, LinkEnd, Pending, Request, Turn};
 use steady_core::retry::{BudgetConfig, Verdict};
-use steady_core::subscription::{self, End, Filter, Refetch};
 
 use super::ms;
 use super::support::{Driven, Frame, VirtualLink, World};
@@ -189,6 +188,20 @@ fn every_call_that_is_out_has_its_place_for_a_cancellation_whatever_waits_behind
 }
 
 #[test]
+fn a_cancellation_before_the_first_request_sends_neither() {
+    let mut client = Client::new(ClientConfig { probe: Some(Duration::from_secs(10)), ..config() });
+    assert_eq!(client.heard(), ["\"discover-1\" server/discover"]);
+    let mut given_up = client.caller.call(call());
+    given_up.cancel("at once");
+    assert!(matches!(end(&mut given_up), Some(Err(CallError::Cancelled { verdict: Verdict::Retry }))));
+    client.say(&json!({"jsonrpc": "2.0", "id": "discover-1", "result": {"supportedVersions": ["2026-07-28"]}}));
+    assert_eq!(client.heard(), [""; 0]);
+    drop(client.caller.call(call()));
+    let _next = client.caller.call(call());
+    assert_eq!(client.heard(), ["2 tools/call"], "nothing of the two that were given up");
+}
+
+#[test]
 fn an_answer_in_hand_beats_a_timer_that_was_not_handled() {
     let mut client = Client::new(config());
     let mut pending = client.caller.call(call().max(Some(Duration::from_millis(10))));
@@ -270,6 +283,21 @@ fn a_lost_link_ends_what_may_have_run_and_sends_again_what_only_reads() {
     client.say(&answer(3));
     assert!(matches!(end(&mut read), Some(Ok(_))));
     assert_eq!((client.caller.stats().calls.late_answers, client.caller.stats().generation), (2, 2));
+}
+
+#[test]
+fn a_cancellation_that_waits_for_a_link_is_gone_with_it() {
+    let mut client = Client::new(config());
+    let given_up = client.caller.call(call());
+    assert_eq!(client.heard(), ["1 tools/call"]);
+    client.world.allow(Some(0));
+    drop(given_up);
+    client.run();
+    client.lose(true);
+    let next = client.caller.call(call());
+    assert_eq!(client.heard(), ["2 tools/call"], "the next server knows nothing of it");
+    drop(next);
+    assert_eq!(client.heard(), ["cancelled 2"]);
 }
 
 #[test]
@@ -373,133 +401,4 @@ fn closing_cancels_and_the_last_handle_ends_the_loop_after_the_last_call() {
     drop(pending);
     assert!(matches!(driver.turn(), Some(Poll::Ready(Turn::Done))));
     assert_eq!(world.lines().len(), 2, "the call and its cancellation");
-}
-
-const FILTER: &str = r#"{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}"#;
-
-fn listen(client: &Client) -> Listener {
-    let filter = Filter::parse(FILTER).expect("a filter");
-    let no_pause = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
-    let config = subscription::Config { backoff: no_pause, ..subscription::Config::default() };
-    client.caller.listen(filter, config, jitter()).expect("room")
-}
-
-fn stamped(method: &str, id: u64) -> Value {
-    json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": id}}})
-}
-
-fn events(listener: &mut Listener) -> Vec<ListenEvent> {
-    let mut all = Vec::new();
-    while let Some(event) = now(listener.next()) {
-        let ended = matches!(event, ListenEvent::Ended(_));
-        all.push(event);
-        if ended {
-            break;
-        }
-    }
-    all
-}
-
-fn names(events: &[ListenEvent]) -> Vec<&str> {
-    let name = |event| match event {
-        &ListenEvent::Notice(ref notice) => &*notice.method,
-        ListenEvent::Refetch(_) => "refetch",
-        ListenEvent::Ended(_) => "ended",
-    };
-    events.iter().map(name).collect()
-}
-
-const ACK: &str = "notifications/subscriptions/acknowledged";
-const TOOLS: &str = "notifications/tools/list_changed";
-
-#[test]
-fn a_subscription_is_sent_again_on_the_next_link_and_nothing_comes_before_the_refetch() {
-    let mut client = Client::new(config());
-    let mut listener = listen(&client);
-    client.run();
-    let line = client.world.lines().concat();
-    assert!(line.contains(&format!("\"notifications\":{FILTER}")) && line.contains("subscriptions/listen"), "{line}");
-    client.say(&stamped(TOOLS, 1));
-    client.say(&stamped(ACK, 1));
-    client.say(&stamped(TOOLS, 1));
-    client.say(&stamped(TOOLS, 9));
-    assert_eq!(names(&events(&mut listener)), [TOOLS], "not the one before the acknowledgement, not another's");
-
-    client.lose(true);
-    // SUB-5: a pause is at least a nanosecond.
-    client.at(1);
-    assert_eq!(client.heard(), ["2 subscriptions/listen"]);
-    client.say(&stamped(TOOLS, 1));
-    client.say(&stamped(ACK, 2));
-    client.say(&stamped(TOOLS, 2));
-    let seen = events(&mut listener);
-    let Some(ListenEvent::Refetch(refetch)) = seen.first() else { panic!("{seen:?}") };
-    assert_eq!((seen.len(), &refetch[0], refetch.len()), (1, &Refetch::Tools, 2));
-    listener.refetched();
-    assert_eq!(names(&events(&mut listener)), ["refetch"], "something changed meanwhile");
-    listener.refetched();
-    client.say(&stamped(TOOLS, 2));
-    assert_eq!(names(&events(&mut listener)), [TOOLS]);
-    drop(listener);
-    assert_eq!(client.heard(), ["cancelled 2"]);
-}
-
-#[test]
-fn notices_that_nobody_reads_become_one_refetch() {
-    let mut client = Client::new(config());
-    let mut listener = listen(&client);
-    client.run();
-    client.say(&stamped(ACK, 1));
-    for _ in 0..256 {
-        client.say(&stamped(TOOLS, 1));
-    }
-    assert_eq!(events(&mut listener).len(), 256);
-    for _ in 0..300 {
-        client.say(&stamped(TOOLS, 1));
-    }
-    let seen = events(&mut listener);
-    assert_eq!((names(&seen)[0], seen.len()), ("refetch", 1 + 300 - 256));
-    let mut big = stamped(TOOLS, 1);
-    big["params"]["text"] = "x".repeat(2 << 20).into();
-    client.say(&big);
-    assert_eq!(names(&events(&mut listener)), ["refetch"]);
-}
-
-#[test]
-fn a_subscription_ends_by_its_result_by_a_refusal_and_with_the_client() {
-    for (last, expected) in [
-        (answer(1), End::Graceful),
-        (json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "no"}}), End::Refused),
-    ] {
-        let mut client = Client::new(config());
-        let mut listener = listen(&client);
-        client.run();
-        client.say(&last);
-        assert_eq!(events(&mut listener), [ListenEvent::Ended(expected)]);
-        assert_eq!(events(&mut listener), [ListenEvent::Ended(expected)], "for good");
-    }
-    let mut client = Client::new(config());
-    let mut listener = listen(&client);
-    client.run();
-    client.lose(false);
-    assert_eq!(events(&mut listener), [ListenEvent::Ended(End::Closed)]);
-}
-
-#[test]
-fn a_cancelled_listen_is_a_lost_stream_and_a_cancelled_call_lives() {
-    let mut client = Client::new(config());
-    let mut listener = listen(&client);
-    let mut pending = client.caller.call(call());
-    assert_eq!(client.heard(), ["1 subscriptions/listen", "2 tools/call"]);
-    client.say(&stamped(ACK, 1));
-    let cancel = |id: u64| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
-    client.say(&cancel(2));
-    client.say(&cancel(1));
-    client.at(1);
-    assert_eq!(client.heard(), ["3 subscriptions/listen"]);
-    client.say(&stamped(ACK, 3));
-    assert_eq!(names(&events(&mut listener)), ["refetch"]);
-    client.say(&answer(2));
-    assert!(matches!(end(&mut pending), Some(Ok(_))), "C9");
-    assert_eq!(client.caller.stats().calls.stray_cancellations, 1);
 }
