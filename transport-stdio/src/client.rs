@@ -1,7 +1,6 @@
 //! The client: a server as a supervised child process, or any pair of streams.
 //!
 //! ```no_run
-//! # #[cfg(unix)]
 //! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
 //! use steady_stdio::client::{Client, Command, Request};
 //!
@@ -28,16 +27,18 @@
 //! The child leads a process group of its own. Whatever is left of the group when the child ends is killed, and the child
 //! is always reaped, by a thread that no runtime can take away. On Linux the kernel kills the child when the process that
 //! spawned it dies; its own children are then found by the end of their pipes only. Elsewhere a dead parent is noticed by
-//! the end of standard input alone. When a program returns from `main` right after it let go of a client, its threads end
+//! the end of standard input alone; on Windows a job object ends with the process that holds it. When a program returns from `main` right after it let go of a client, its threads end
 //! with it, and so does the waiting: await [`Client::shutdown`] first. A server that made a process group or a session of
 //! its own for its children looks after them itself.
 
-#[cfg(unix)]
 mod child;
-#[cfg(unix)]
 mod command;
+#[cfg_attr(windows, path = "client/job.rs")]
+mod group;
 #[cfg(target_os = "linux")]
 mod orphan;
+mod pipes;
+mod processes;
 mod restart;
 mod supervisor;
 mod tail;
@@ -54,7 +55,6 @@ use tokio::sync::watch;
 use crate::line::LineLink;
 use crate::ports::tokio_timer;
 
-#[cfg(unix)]
 pub use command::{Command, Ladder};
 pub use restart::Restart;
 pub use steady_core::client::Transport;
@@ -104,11 +104,10 @@ impl Client {
     /// # Errors
     /// [`StartError`] if the program cannot be started, or ends or misbehaves before it has answered; with the end of its
     /// standard error.
-    #[cfg(unix)]
     pub async fn spawn(command: Command) -> Result<Self, StartError> {
         let (driver, caller) = Driver::new(command.config.clone(), tokio_timer(), jitter());
         let (status, watched) = watch::channel(Status::default());
-        let started = supervisor::start(driver, command, status).await;
+        let started = processes::start(driver, command, status).await;
         // The handle keeps the loop from ending while it starts.
         started.map(|()| Self { caller, status: watched })
     }

@@ -39,7 +39,7 @@ mod line;
 mod ports;
 #[cfg(feature = "server")]
 mod server;
-#[cfg(feature = "server")]
+#[cfg(any(feature = "server", all(feature = "client", windows)))]
 mod stream;
 
 #[cfg(feature = "server")]

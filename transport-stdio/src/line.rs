@@ -59,7 +59,7 @@ impl<R, W> LineLink<R, W> {
     }
 
     /// Lets go of the writer, which closes it.
-    #[cfg(all(feature = "client", unix))]
+    #[cfg(feature = "client")]
     pub(crate) fn into_reader(self) -> R {
         self.reader
     }

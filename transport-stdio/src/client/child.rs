@@ -4,21 +4,19 @@
 //! are stuck.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 use tokio::sync::oneshot;
 
 use super::Ladder;
+use super::group::{self, Group};
 
-/// A running child, the leader of its process group. Dropping it leads it down its ladder.
+/// A running child and the processes that it starts. Dropping it leads it down its ladder.
 pub(super) struct Child {
     process: Arc<Process>,
     ladder: Ladder,
@@ -26,13 +24,14 @@ pub(super) struct Child {
 
 /// Its standard streams.
 pub(super) struct Streams {
-    pub(super) input: OwnedFd,
-    pub(super) output: OwnedFd,
-    pub(super) errors: Option<OwnedFd>,
+    pub(super) input: ChildStdin,
+    pub(super) output: ChildStdout,
+    pub(super) errors: Option<ChildStderr>,
 }
 
 struct Process {
-    pid: Pid,
+    pid: u32,
+    group: Group,
     state: Mutex<State>,
     exited: Condvar,
 }
@@ -44,6 +43,9 @@ struct State {
     stopping: bool,
     waker: Option<Waker>,
 }
+
+/// What is done to a group.
+type Step = fn(&Group);
 
 /// How it ended; `None`: somebody else has reaped it.
 pub(super) type Exit = Option<ExitStatus>;
@@ -70,24 +72,30 @@ impl Child {
         let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("the child's streams are not piped"));
         };
-        let errors = child.stderr.take().map(OwnedFd::from);
-        let process =
-            Arc::new(Process { pid: Pid::from_child(&child), state: Mutex::default(), exited: Condvar::new() });
+        let errors = child.stderr.take();
+        let group = match Group::of(&child) {
+            Ok(group) => group,
+            Err(error) => {
+                let _ended = child.kill().and_then(|()| child.wait());
+                return Err(error);
+            }
+        };
+        let (state, exited) = (Mutex::default(), Condvar::new());
+        let process = Arc::new(Process { pid: child.id(), group, state, exited });
         let watched = Arc::clone(&process);
         let ended = thread::Builder::new().name("steady-child".into()).stack_size(64 << 10).spawn(move || {
             watched.reap(child);
         });
         if let Err(error) = ended {
             // No thread to wait for it: it must not stay. The process ends as a zombie, which our own end takes away.
-            process.signal(Signal::KILL);
+            process.unless_reaped(Group::kill);
             return Err(error);
         }
-        let streams = Streams { input: input.into(), output: output.into(), errors };
-        Ok((Self { process, ladder }, streams))
+        Ok((Self { process, ladder }, Streams { input, output, errors }))
     }
 
     pub(super) fn id(&self) -> u32 {
-        self.process.pid.as_raw_pid().unsigned_abs()
+        self.process.pid
     }
 
     /// Resolves once it is reaped.
@@ -110,7 +118,7 @@ impl Child {
         let (process, ladder) = (Arc::clone(&self.process), self.ladder);
         let stopping = thread::Builder::new().name("steady-stop".into()).stack_size(64 << 10);
         if stopping.spawn(move || process.descend(ladder)).is_err() {
-            self.process.signal(Signal::KILL);
+            self.process.unless_reaped(Group::kill);
         }
     }
 }
@@ -128,12 +136,9 @@ impl Process {
 
     /// Waits for the end, kills what is left of the group, and reaps.
     fn reap(&self, mut child: std::process::Child) {
-        // Not reaped yet, so that neither the pid nor the group can name anybody else.
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while matches!(waitid(WaitId::Pid(self.pid), options), Err(rustix::io::Errno::INTR)) {}
+        self.group.wait_for_leader(&mut child);
         let mut state = self.lock();
-        // There may be nobody left.
-        let _alone = kill_process_group(self.pid, Signal::KILL);
+        self.group.kill();
         state.exit = Some(child.wait().ok());
         let waker = state.waker.take();
         drop(state);
@@ -142,11 +147,12 @@ impl Process {
     }
 
     fn descend(&self, ladder: Ladder) {
-        for (patience, signal) in [(ladder.close, Signal::TERM), (ladder.terminate, Signal::KILL)] {
+        let steps: [(Duration, Step); 2] = [(ladder.close, Group::ask_to_end), (ladder.terminate, Group::kill)];
+        for (patience, step) in steps {
             if self.exits_within(patience) {
                 return;
             }
-            self.signal(signal);
+            self.unless_reaped(step);
         }
     }
 
@@ -163,12 +169,11 @@ impl Process {
         true
     }
 
-    /// Signals the whole group, unless it is reaped.
-    fn signal(&self, signal: Signal) {
+    /// Does something to the whole group, unless its leader is reaped: its id may name others by then.
+    fn unless_reaped(&self, act: Step) {
         let state = self.lock();
         if state.exit.is_none() {
-            // A child that has just ended is as good as signalled.
-            let _ended = kill_process_group(self.pid, signal);
+            act(&self.group);
         }
     }
 }
@@ -195,11 +200,9 @@ fn on_spawner(job: Job) -> io::Result<()> {
         .map_err(|_| io::Error::other("too many children are started at once"))
 }
 
-/// Makes the child the leader of a group, with piped streams, that ends with this process where the system can do that.
+/// Pipes the child's streams, and makes it the leader of a group that ends with this process where the system can do that.
 pub(super) fn prepare(command: &mut Command, capture_errors: bool) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(if capture_errors { Stdio::piped() } else { Stdio::inherit() });
-    command.process_group(0);
-    #[cfg(target_os = "linux")]
-    super::orphan::die_with_parent(command);
+    group::prepare(command);
 }
