@@ -283,7 +283,8 @@ fn a_child_that_closes_its_output_and_stays_is_ended() {
 #[test]
 fn an_answer_that_was_written_before_the_end_counts() {
     run(async {
-        let answer = r#"read line; echo '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"last"}]}}'; exit 1"#;
+        // More lines than one turn handles, so that the end is there before all of them are read.
+        let answer = r#"read line; yes '{}' | head -n 2000; echo '{"jsonrpc":"2.0","id":1,"result":{"content":[{"type":"text","text":"last"}]}}'; exit 1"#;
         for _ in 0..20 {
             let client = spawn(script(answer)).await;
             assert_eq!(client.call(tool("a", "{}")).tool_result().await.expect("it was written").text(), "last");
@@ -346,7 +347,7 @@ fn environment_directory_and_arguments_reach_the_child() {
 #[test]
 fn a_parent_that_is_killed_takes_its_child_with_it() {
     // The child ignores the end of its input and SIGTERM.
-    let stubborn = "trap '' TERM; while :; do sleep 1000; done";
+    let stubborn = "trap '' TERM; exec sleep 1000";
     let mut host = std::process::Command::new(example("host"));
     let mut host = host.args(["/bin/sh", "-c", stubborn]).stdout(Stdio::piped()).spawn().expect("the host starts");
     let mut line = String::new();

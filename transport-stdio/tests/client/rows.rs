@@ -41,7 +41,7 @@ fn row_30_an_aborted_await_tells_the_server() {
     run(async {
         let (client, mut raw) = Raw::attach(unasked(), 1 << 20).await;
         let theirs = client.clone();
-        let task = tokio::spawn(async move { theirs.call(tool("slow", "{}")).await });
+        let task = tokio::spawn(async move { theirs.call(tool("slow", "{}").idle(None).max(None)).await });
         let id = raw.request();
         task.abort();
         assert!(task.await.is_err_and(|error| error.is_cancelled()));
