@@ -11,6 +11,7 @@ mod notice;
 pub(crate) mod scan;
 
 pub use error::{RpcError, code};
+#[cfg(feature = "std")]
 pub(crate) use message::request_id;
 pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_within};
 pub use meta::{MetaError, RequestMeta, request_meta};

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use steady_stdio::client::{CallError, ClientConfig, LinkLoss, Request, config};
 use steady_stdio::steady_core::client::Config;
+use steady_stdio::steady_core::idempotency::Key;
 use steady_stdio::steady_core::retry::Verdict;
 
 use super::raw::Raw;
@@ -52,7 +53,17 @@ fn a_request_carries_what_every_request_carries_and_the_callers_own() {
             let refused = client.call(Request::raw("x/y", bad)).await;
             assert!(matches!(refused, Err(CallError::Params(_))), "{bad}: {refused:?}");
         }
-        assert_eq!(client.stats().sent.messages, 2);
+        let key = Key::parse("order-7").expect("a key");
+        let _keyed = client.call(Request::raw("x/y", r#"{"_meta":{"k":1}}"#).key(key.clone()));
+        let meta = raw.heard()["params"]["_meta"].clone();
+        assert_eq!((&meta["mcp-steady.dev/idempotencyKey"], &meta["k"]), (&"order-7".into(), &1.into()));
+        let twice = r#"{"_meta":{"mcp-steady.dev/idempotencyKey":"order-8"}}"#;
+        let refused = client.call(Request::raw("x/y", twice).key(key)).await;
+        assert!(matches!(refused, Err(CallError::Params(_))), "{refused:?}");
+        assert_eq!(client.stats().sent.messages, 3);
+        let (client, _raw) = Raw::attach(ClientConfig { capabilities: "[]".into(), ..unasked() }, 1 << 20).await;
+        let refused = client.call(Request::raw("x/y", "{}")).await.expect_err("the settings are wrong");
+        assert!(refused.to_string().contains("capabilities"), "{refused}");
     });
 }
 

@@ -84,7 +84,8 @@ impl Caller {
     /// # Errors
     /// [`CallError::Full`] at [`MAX_SUBSCRIPTIONS`](crate::client::MAX_SUBSCRIPTIONS), [`CallError::Closed`].
     pub fn listen(&self, filter: Filter, config: subscription::Config, jitter: Jitter) -> Result<Listener, CallError> {
-        self.shared.listen(filter, config, jitter)
+        let (id, inbox) = self.shared.listen(filter, config, jitter)?;
+        Ok(Listener { shared: Arc::clone(&self.shared), id, inbox })
     }
 
     /// What the server of the current link answered to `server/discover`; none before, or without a probe.

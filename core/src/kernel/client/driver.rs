@@ -22,6 +22,7 @@ use crate::backoff::Jitter;
 use crate::client::Input;
 use crate::id::{RequestId, WireId};
 use crate::kernel::alarm::Alarm;
+use crate::kernel::mutant;
 use crate::kernel::port::{BadFrame, Link, Received, Timer};
 use crate::kernel::sync::Arc;
 use crate::rpc::{PROTOCOL_VERSION, method};
@@ -149,11 +150,16 @@ impl<L: Link> Driver<L> {
 
     fn run(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, LinkEnd> {
         loop {
-            self.shared.register(cx.waker());
+            if !mutant::is("loop-registers-late") {
+                self.shared.register(cx.waker());
+            }
             let read = self.read(cx)?;
             let now = self.shared.timer.now();
             let (wake_at, done) = self.clock(now);
             let unwritten = self.write(cx, now)?;
+            if mutant::is("loop-registers-late") {
+                self.shared.register(cx.waker());
+            }
             if done {
                 return Ok(Poll::Ready(()));
             }

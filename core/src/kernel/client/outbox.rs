@@ -1,5 +1,6 @@
 //! The bytes of one batched write to a server, and which attempt each message of them belongs to.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -55,7 +56,7 @@ impl Outbox {
         count
     }
 
-    fn encode<L: Link>(&mut self, message: ForLink, meta: &str) {
+    fn encode<L: Link>(&mut self, message: ForLink, meta: &Result<String, Box<str>>) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(L::BEFORE);
         match message {

@@ -15,7 +15,7 @@ use crate::deadline::Limits;
 use crate::id::{RequestId, WireId};
 use crate::idempotency::{Key, META_NAME};
 use crate::retry::Contract;
-use crate::rpc::scan::{MAX_NESTING, Scanner};
+use crate::rpc::scan::{MAX_NESTING, Scanner, members};
 use crate::rpc::{PROTOCOL_VERSION, encode, method};
 
 /// A request before it is sent: method, parameters, and what the caller states about it.
@@ -139,7 +139,8 @@ impl Request {
     }
 
     /// What is sent.
-    pub(super) fn payload(&self, meta: &str, limit: usize) -> Result<Payload, CallError> {
+    pub(super) fn payload(&self, meta: &Result<String, Box<str>>, limit: usize) -> Result<Payload, CallError> {
+        let meta = meta.as_ref().map_err(|why| CallError::Params(why.clone()))?;
         let params = self.params.as_ref().map_err(|why| CallError::Params(why.clone()))?;
         let payload = Payload::build(&self.method, params, meta, self.contract.key(), self.progress)
             .map_err(CallError::Params)?;
@@ -148,8 +149,11 @@ impl Request {
     }
 }
 
-/// The members of `_meta` that every request of a client carries (rule M3).
-pub(super) fn meta(config: &ClientConfig) -> String {
+/// The members of `_meta` that every request of a client carries (rule M3); what is wrong with the settings otherwise.
+pub(super) fn meta(config: &ClientConfig) -> Result<String, Box<str>> {
+    if !config.capabilities.starts_with('{') || members(&config.capabilities, &[]).is_none() {
+        return Err("ClientConfig::capabilities is no JSON object".into());
+    }
     let mut out = format!(
         "\"{VERSION}\":\"{PROTOCOL_VERSION}\",\"{CAPABILITIES}\":{},\"{INFO}\":{{\"name\":",
         config.capabilities
@@ -159,7 +163,7 @@ pub(super) fn meta(config: &ClientConfig) -> String {
     out.extend_from_slice(b",\"version\":");
     encode::string(&mut out, &config.info.1);
     out.push(b'}');
-    String::from_utf8(out).unwrap_or_default()
+    Ok(String::from_utf8(out).unwrap_or_default())
 }
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";

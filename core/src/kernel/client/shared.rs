@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use super::error::{CallError, LinkLoss};
 use super::incoming::{Answer, Incoming, shortened, wire};
-use super::listener::{Inbox, ListenEvent, Listener};
+use super::listener::{Inbox, ListenEvent};
 use super::request::{self, Payload};
 use super::slot::{CallSlot, Report};
 use super::stats::ClientStats;
@@ -20,6 +20,7 @@ use crate::backoff::Jitter;
 use crate::client::{self, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions};
 use crate::deadline::Limits;
 use crate::id::{CallId, SubscriptionId, WireId};
+use crate::kernel::mutant;
 use crate::kernel::port::Timer;
 use crate::kernel::sync::{Arc, Mutex, MutexGuard};
 use crate::progress::Progress;
@@ -35,7 +36,7 @@ const SAMPLE: usize = 200;
 pub(super) struct Shared {
     pub(super) config: ClientConfig,
     pub(super) timer: StdArc<dyn Timer>,
-    meta: String,
+    meta: Result<String, Box<str>>,
     state: Mutex<State>,
 }
 
@@ -102,6 +103,9 @@ impl core::ops::DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         drop(self.state.take());
+        if mutant::is("wake-no-caller") {
+            self.wakers.clear();
+        }
         self.wakers.drain(..).for_each(Waker::wake);
     }
 }
@@ -381,7 +385,7 @@ impl Shared {
     }
 
     /// The members of `_meta` that every request carries.
-    pub(super) fn meta(&self) -> &str {
+    pub(super) fn meta(&self) -> &Result<String, Box<str>> {
         &self.meta
     }
 
@@ -392,19 +396,22 @@ impl Shared {
     /// Registers the loop: from here on it is woken for whatever a caller does.
     pub(super) fn register(&self, waker: &Waker) {
         let mut state = self.state.lock();
-        match &mut state.driver {
-            Some(driver) => driver.clone_from(waker),
-            none => *none = Some(waker.clone()),
+        if state.driver.as_ref().is_some_and(|driver| driver.will_wake(waker)) {
+            return;
         }
+        let old = state.driver.replace(waker.clone());
+        drop(state);
+        // Not under the lock: what ends with a waker may be a task that holds a call.
+        drop(old);
     }
 
     /// Subscribes.
     pub(super) fn listen(
-        self: &Arc<Self>,
+        &self,
         filter: Filter,
         config: subscription::Config,
         jitter: Jitter,
-    ) -> Result<Listener, CallError> {
+    ) -> Result<(SubscriptionId, Arc<Inbox>), CallError> {
         let now = self.timer.now();
         let mut state = self.lock();
         state.check_open()?;
@@ -414,7 +421,7 @@ impl Shared {
         state.listens.insert(id, Arc::clone(&inbox));
         state.settle();
         state.wake_driver();
-        Ok(Listener { shared: Arc::clone(self), id, inbox })
+        Ok((id, inbox))
     }
 
     /// Starts a call.

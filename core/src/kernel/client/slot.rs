@@ -6,7 +6,7 @@ use core::task::{Context, Poll, Waker};
 
 use super::error::CallError;
 use super::tools::Raw;
-use crate::kernel::sync::Mutex;
+use crate::kernel::sync::{Mutex, MutexGuard};
 
 /// One progress value of a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,13 +66,11 @@ impl CallSlot {
 
     pub(super) fn poll_outcome(&self, cx: &Context<'_>) -> Poll<Result<Raw, CallError>> {
         let mut state = self.state.lock();
-        match state.outcome.take() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => {
-                state.waker = Some(cx.waker().clone());
-                Poll::Pending
-            }
+        if let Some(outcome) = state.outcome.take() {
+            return Poll::Ready(outcome);
         }
+        wait(state, cx);
+        Poll::Pending
     }
 
     pub(super) fn poll_report(&self, cx: &Context<'_>) -> Poll<Option<Report>> {
@@ -81,7 +79,14 @@ impl CallSlot {
         if next.is_some() || state.over {
             return Poll::Ready(next);
         }
-        state.waker = Some(cx.waker().clone());
+        wait(state, cx);
         Poll::Pending
     }
+}
+
+/// Registers who waits. The waker before is dropped without the lock: a task that ends with it may hold this very call.
+fn wait(mut state: MutexGuard<'_, State>, cx: &Context<'_>) {
+    let old = state.waker.replace(cx.waker().clone());
+    drop(state);
+    drop(old);
 }

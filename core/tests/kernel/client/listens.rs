@@ -34,12 +34,15 @@ fn events(listener: &mut Listener) -> Vec<ListenEvent> {
     all
 }
 
-fn names(events: &[ListenEvent]) -> Vec<&str> {
-    let name = |event| match event {
-        &ListenEvent::Notice(ref notice) => &*notice.method,
+fn name(event: &ListenEvent) -> &str {
+    match event {
+        ListenEvent::Notice(notice) => &notice.method,
         ListenEvent::Refetch(_) => "refetch",
         ListenEvent::Ended(_) => "ended",
-    };
+    }
+}
+
+fn names(events: &[ListenEvent]) -> Vec<&str> {
     events.iter().map(name).collect()
 }
 
