@@ -127,7 +127,7 @@ fn keep(text: &mut Vec<u8>, byte: u8, most: usize) {
 mod tests {
     use super::*;
     use alloc::format;
-    use alloc::string::String;
+    use alloc::string::{String, ToString};
 
     fn id_of(text: &str, chunk: usize) -> Option<RequestId> {
         let mut skim = Skim::default();
@@ -152,7 +152,7 @@ mod tests {
             (format!(r#"{{"id":"{long}","result":{deep}}}"#), None),
             (format!(r#"{{"id":7,"result":{deep}"#), None),
             (format!("log line {deep}"), None),
-            (format!("{deep}"), Some(9.into())),
+            (deep.to_string(), Some(9.into())),
             (format!("{deep}{deep}"), None),
             (format!("[{deep}]"), None),
         ];
