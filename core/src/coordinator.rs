@@ -70,6 +70,8 @@ pub struct Counters {
     pub duplicates: u64,
     /// Requests refused at the cap.
     pub refused: u64,
+    /// Requests refused because the server is shutting down.
+    pub refused_closing: u64,
     /// Cancellations that ended a request.
     pub cancelled: u64,
     /// Cancellations of a request that had ended, its answer not yet sent.

@@ -19,6 +19,7 @@ mod mutant;
 mod port;
 mod queue;
 mod service;
+mod shutdown;
 mod slot;
 mod staging;
 mod sync;
@@ -33,6 +34,7 @@ pub use exchange::Exchange;
 pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer};
 pub use queue::OutboundQueue;
 pub use service::{Answer, Call, Outcome, Service};
+pub use shutdown::Shutdown;
 pub use slot::CancelReason;
 pub use tools::{Reply, ToolCall, Tools};
 

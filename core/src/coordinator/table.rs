@@ -174,6 +174,7 @@ impl<S: Seat> RequestCoordinator<S> {
         let refusal = if self.is_duplicate(&start.id) {
             Refusal::DuplicateId
         } else if self.closed {
+            self.counters.refused_closing += 1;
             Refusal::Closed
         } else if start.token.as_ref().is_some_and(|token| self.tokens.contains(token)) {
             self.counters.duplicates += 1;

@@ -8,6 +8,7 @@ use alloc::sync::Arc;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 use std::io;
 
 use super::Ports;
@@ -15,9 +16,11 @@ use super::alarm::Alarm;
 use super::engine::{Engine, ServerConfig, ServerCounters};
 use super::port::{Link, Received};
 use super::service::Service;
+use super::shutdown::{Order, Watch};
 use super::staging::Staging;
 use crate::coordinator::Event;
 use crate::time::Instant;
+use crate::transport::Transport;
 
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +31,17 @@ pub enum ConnectionError {
     Link(#[from] io::Error),
     /// The client took no byte for the write-stall limit.
     #[error("the client has not read for {0:?}; the connection was given up")]
-    Stalled(core::time::Duration),
+    Stalled(Duration),
+    /// Messages that waited at the end had not left when the flush limit was over.
+    #[error("not all that was written had left {0:?} after the end; the rest was given up")]
+    Unsent(Duration),
 }
 
 /// A served connection: a future that ends when the client closes the link.
 ///
-/// At the end of input every handler is cancelled; then handlers get the drain time to end, answers that wait get it to
-/// leave, and the future resolves, whatever a handler does.
+/// At the end of input every handler is cancelled; then handlers get the drain time to end, answers that wait get the flush
+/// limit to leave, and the future resolves, whatever a handler does. [`Shutdown`](super::Shutdown) ends it in order: what
+/// runs may finish first.
 pub struct Connection<S, L> {
     engine: Engine<S>,
     link: L,
@@ -44,7 +51,17 @@ pub struct Connection<S, L> {
     stalled_since: Option<Instant>,
     /// The client sends nothing more, as far as was read ahead.
     input_ended: bool,
-    closing: Option<Instant>,
+    watch: Watch,
+    closing: Option<Closing>,
+}
+
+/// Until when a closing connection waits.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    /// For its handlers.
+    handlers: Instant,
+    /// For its output.
+    flush: Instant,
 }
 
 /// Why a turn stopped reading.
@@ -62,6 +79,7 @@ impl<S: Service, L: Link> Connection<S, L> {
     #[must_use]
     pub fn new(service: impl Into<Arc<S>>, link: L, ports: Ports, config: ServerConfig) -> Self {
         Self {
+            watch: Watch::new(config.shutdown.clone()),
             engine: Engine::new(service.into(), ports, config),
             link,
             staging: Staging::default(),
@@ -107,7 +125,20 @@ impl<S: Service, L: Link> Connection<S, L> {
 
     fn close(&mut self, now: Instant) {
         self.engine.close(now, Event::Lost);
-        self.closing = Some(now + self.engine.config.drain);
+        let handlers = now + self.engine.config.drain;
+        self.closing = Some(Closing { handlers, flush: handlers + self.engine.config.flush });
+    }
+
+    /// Does what the shutdown handle says, where it says something new.
+    fn obey(&mut self, cx: &Context<'_>, now: Instant) {
+        match self.watch.poll(cx, now, self.engine.config.shutdown_limit) {
+            Order::Nothing => {}
+            Order::Drain => self.engine.drain(now, Transport::Stdio),
+            Order::Cut => {
+                self.engine.cut(now, Transport::Stdio);
+                self.close(now);
+            }
+        }
     }
 
     /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
@@ -139,21 +170,31 @@ impl<S: Service, L: Link> Connection<S, L> {
     }
 
     /// How long the link may take no byte. A client that sends nothing more and reads nothing is gone.
-    fn stall_limit(&self) -> core::time::Duration {
-        if self.input_ended { self.engine.config.drain } else { self.engine.config.write_stall }
+    fn stall_limit(&self) -> Duration {
+        let over = self.input_ended || self.closing.is_some();
+        if over { self.engine.config.flush } else { self.engine.config.write_stall }
     }
 
-    /// Whether a closing connection is done: all is sent and every handler has ended, or the drain time is over.
-    fn drained(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        let Some(until) = self.closing else { return false };
-        let quiet = self.engine.running() == 0 && self.engine.queue.is_empty();
-        let sent = quiet && self.staging.pending().is_empty() && self.link.poll_flush(cx).is_ready();
-        sent || now >= until
+    /// Whether a closing connection is done: every handler has ended or had its time, and all is sent.
+    fn poll_drained(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
+        if self.closing.is_none() && self.watch.is_draining() && self.engine.in_flight() == 0 {
+            self.close(now);
+        }
+        let Some(Closing { handlers, flush }) = self.closing else { return Poll::Pending };
+        let ended = self.engine.running() == 0 || now >= handlers;
+        if ended && self.engine.queue.is_empty() && self.staging.pending().is_empty() {
+            if let Poll::Ready(flushed) = self.link.poll_flush(cx) {
+                return Poll::Ready(flushed.map_err(ConnectionError::from));
+            }
+        }
+        if now < flush { Poll::Pending } else { Poll::Ready(Err(ConnectionError::Unsent(self.engine.config.flush))) }
     }
 
-    fn poll_alarm(&mut self, cx: &mut Context<'_>, wake_at: Option<Instant>) -> Poll<()> {
+    fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant, wake_at: Option<Instant>) -> Poll<()> {
         let stall_at = self.stalled_since.map(|since| since + self.stall_limit());
-        self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, self.closing])
+        // Of a closing connection only the time that is still to come: an alarm that is past would ring for ever.
+        let closing = self.closing.map(|closing| if now < closing.handlers { closing.handlers } else { closing.flush });
+        self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, self.watch.wake_at(), closing])
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<ServerCounters, ConnectionError>> {
@@ -162,10 +203,11 @@ impl<S: Service, L: Link> Connection<S, L> {
             self.engine.hear();
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
+            self.obey(cx, now);
             let wake_at = self.engine.poll_timers(now);
             let unwritten = self.write(cx, now)?;
-            if self.drained(cx, now) {
-                return Poll::Ready(Ok(self.counters()));
+            if let Poll::Ready(drained) = self.poll_drained(cx, now) {
+                return Poll::Ready(drained.map(|()| self.counters()));
             }
             // Nobody wakes a loop that stopped reading for want of room, once the room is there.
             let readable = matches!(read, Read::Blocked) && self.engine.can_read();
@@ -175,7 +217,7 @@ impl<S: Service, L: Link> Connection<S, L> {
             }
             // A stalled link is woken by the link, not by the queue that it cannot take.
             let parked = self.stalled_since.is_some() || self.engine.queue.park(cx).is_pending();
-            if parked && self.poll_alarm(cx, wake_at).is_pending() {
+            if parked && self.poll_alarm(cx, now, wake_at).is_pending() {
                 return Poll::Pending;
             }
         }

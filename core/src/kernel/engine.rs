@@ -16,6 +16,7 @@ use super::handler::{HandlerTask, Run};
 use super::port::BadFrame;
 use super::queue::{OutboundQueue, Signals};
 use super::service::{Answer, Call, Service};
+use super::shutdown::Shutdown;
 use super::slot::{CancelReason, Slot};
 use super::sync::Arc;
 use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordinator, Start};
@@ -25,6 +26,7 @@ use crate::rpc::{
     self, Cancellation, Message, RequestMeta, RpcError, code, encode, method, read_cancellation, request_meta,
 };
 use crate::time::Instant;
+use crate::transport::Transport;
 
 /// Messages taken from the queue under one lock. Those that still wait there can coalesce.
 const MESSAGES: usize = 32;
@@ -39,8 +41,16 @@ pub struct ServerConfig {
     pub outbound: outbound::Config,
     /// How long a handler may go on after its request is over, before it is dropped. Default 5 s.
     pub grace: Duration,
-    /// How long a closing connection waits for its handlers to end and its queue to drain. Default 100 ms.
+    /// How long a closing connection waits for its handlers to end. Default 100 ms.
     pub drain: Duration,
+    /// How long, after its handlers, a closing connection waits for what is written to leave: a file or a terminal takes
+    /// its time, and a client that reads nothing more is given up then. Default 1 s.
+    pub flush: Duration,
+    /// What ends this server from outside. Keep a clone to throw it. Default: a handle of its own.
+    pub shutdown: Shutdown,
+    /// How long requests may go on after [`Shutdown::drain`]; what is left then is answered with an error. Default 1.5 s,
+    /// since the usual hosts kill a server 2 s after they asked it to end.
+    pub shutdown_limit: Duration,
     /// How long a link may accept no byte while some wait, before it counts as broken. Default 5 minutes.
     pub write_stall: Duration,
     /// Messages handled in one turn before timers and writes get theirs. Default 64.
@@ -56,6 +66,9 @@ impl Default for ServerConfig {
             outbound: outbound::Config::default(),
             grace: Duration::from_secs(5),
             drain: Duration::from_millis(100),
+            flush: Duration::from_secs(1),
+            shutdown: Shutdown::new(),
+            shutdown_limit: Duration::from_millis(1500),
             write_stall: Duration::from_secs(300),
             turn_budget: 64,
             principal: None,
@@ -296,6 +309,30 @@ impl<S> Engine<S> {
     pub(super) fn close(&mut self, now: Instant, event: Event) {
         for (handle, slot) in self.coordinator.close(now, event) {
             self.forget(handle, &slot, CancelReason::Disconnected);
+        }
+    }
+
+    /// Admits nothing more, and ends the open listens, which would go on for ever (rules C5 and L4).
+    pub(super) fn drain(&mut self, now: Instant, transport: Transport) {
+        self.coordinator.drain();
+        let handles: Vec<Handle> = self.coordinator.handles().collect();
+        for handle in handles {
+            let Ok(end) = self.coordinator.end_listen(now, handle) else { continue };
+            let mut body = Vec::new();
+            // The final result says it already: without a place for the notification the listen has ended all the same.
+            let _placed = end.cancellation.encode(transport, &mut body) && self.queue.refuse(body);
+        }
+    }
+
+    /// Answers whatever is still in flight with an error: the time to finish is over.
+    pub(super) fn cut(&mut self, now: Instant, transport: Transport) {
+        self.drain(now, transport);
+        let error = RpcError::new(code::OVERLOADED, Refusal::Closed.to_string());
+        let handles: Vec<Handle> = self.coordinator.handles().collect();
+        for handle in handles {
+            if let Some(slot) = self.coordinator.seat(handle) {
+                slot.fail(now, &error, CancelReason::Shutdown);
+            }
         }
     }
 

@@ -33,6 +33,8 @@ pub enum CancelReason {
     Deadline(Clock),
     /// The server ended its listen; the client was told.
     Ended,
+    /// The server is shutting down and its time is over; the client was told.
+    Shutdown,
 }
 
 /// A request that its handler and the connection share.
@@ -175,6 +177,18 @@ impl Slot {
         if let Effect::Respond { permit, release } = effect {
             self.respond(&mut state, permit, release, body);
         }
+    }
+
+    /// Answers in the handler's place, which is told why, if the request is still in flight.
+    pub(super) fn fail(&self, now: Instant, error: &RpcError, reason: CancelReason) {
+        let (mut state, effect) = self.decide(now, Event::Complete);
+        let Effect::Respond { permit, release } = effect else { return };
+        let mut body = Vec::new();
+        encode::error(&mut body, Some(&self.id), error);
+        self.respond(&mut state, permit, release, body);
+        let waiters = state.end(now, Some(reason));
+        drop(state);
+        wake(waiters);
     }
 
     /// Hands an event of the connection to the machine and does what it says.

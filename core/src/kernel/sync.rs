@@ -1,10 +1,16 @@
 //! The one place that names the standard library's locks, so that loom can stand in for them (`--cfg steady_loom`).
 
 #[cfg(not(steady_loom))]
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
 
 #[cfg(steady_loom)]
-pub(crate) use loom::sync::Arc;
+pub(crate) use loom::sync::{
+    Arc,
+    atomic::{AtomicU8, Ordering},
+};
 
 /// Holds what a process settles once; no model looks into it.
 #[cfg(steady_loom)]

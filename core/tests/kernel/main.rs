@@ -7,6 +7,7 @@ mod exchange;
 mod handlers;
 mod input;
 mod pressure;
+mod shutdown;
 mod silence;
 
 use std::future::Future;
