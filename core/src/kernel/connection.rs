@@ -16,7 +16,7 @@ use super::alarm::Alarm;
 use super::engine::{Engine, ServerConfig, ServerCounters};
 use super::port::{Link, Received};
 use super::service::Service;
-use super::shutdown::{Order, Watch};
+use super::shutdown::Watch;
 use super::staging::Staging;
 use crate::coordinator::Event;
 use crate::time::Instant;
@@ -129,18 +129,6 @@ impl<S: Service, L: Link> Connection<S, L> {
         self.closing = Some(Closing { handlers, flush: handlers + self.engine.config.flush });
     }
 
-    /// Does what the shutdown handle says, where it says something new.
-    fn obey(&mut self, cx: &Context<'_>, now: Instant) {
-        match self.watch.poll(cx, now, self.engine.config.shutdown_limit) {
-            Order::Nothing => {}
-            Order::Drain => self.engine.drain(now, Transport::Stdio),
-            Order::Cut => {
-                self.engine.cut(now, Transport::Stdio);
-                self.close(now);
-            }
-        }
-    }
-
     /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
     fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, ConnectionError> {
         self.staging.purge(&self.engine.purged);
@@ -193,17 +181,28 @@ impl<S: Service, L: Link> Connection<S, L> {
     fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant, wake_at: Option<Instant>) -> Poll<()> {
         let stall_at = self.stalled_since.map(|since| since + self.stall_limit());
         // Of a closing connection only the time that is still to come: an alarm that is past would ring for ever.
-        let closing = self.closing.map(|closing| if now < closing.handlers { closing.handlers } else { closing.flush });
-        self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, self.watch.wake_at(), closing])
+        let ending = match self.closing {
+            None => self.watch.wake_at(),
+            Some(Closing { handlers, flush }) => Some(if now < handlers { handlers } else { flush }),
+        };
+        self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, ending])
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<ServerCounters, ConnectionError>> {
         loop {
             // Before reading: a handler that has ended must not count against what is read now.
             self.engine.hear();
+            // Before reading, too: what comes after the order is refused.
+            let Engine { ports, config, .. } = &self.engine;
+            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+                self.engine.drain(now, Transport::Stdio);
+            }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
-            self.obey(cx, now);
+            if self.closing.is_none() && self.watch.is_cut(now) {
+                self.engine.cut(now);
+                self.close(now);
+            }
             let wake_at = self.engine.poll_timers(now);
             let unwritten = self.write(cx, now)?;
             if let Poll::Ready(drained) = self.poll_drained(cx, now) {

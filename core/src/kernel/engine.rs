@@ -325,8 +325,7 @@ impl<S> Engine<S> {
     }
 
     /// Answers whatever is still in flight with an error: the time to finish is over.
-    pub(super) fn cut(&mut self, now: Instant, transport: Transport) {
-        self.drain(now, transport);
+    pub(super) fn cut(&mut self, now: Instant) {
         let error = RpcError::new(code::OVERLOADED, Refusal::Closed.to_string());
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {

@@ -11,7 +11,7 @@ use super::Ports;
 use super::alarm::Alarm;
 use super::engine::{Engine, ServerConfig};
 use super::service::Service;
-use super::shutdown::{Order, Watch};
+use super::shutdown::Watch;
 use super::staging;
 use crate::coordinator::Event;
 use crate::transport::Transport;
@@ -43,10 +43,12 @@ impl<S: Service> Exchange<S> {
     pub fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
         loop {
             let now = self.engine.ports.timer.now();
-            match self.watch.poll(cx, now, self.engine.config.shutdown_limit) {
-                Order::Nothing => {}
-                Order::Drain => self.engine.drain(now, Transport::Http),
-                Order::Cut => self.engine.cut(now, Transport::Http),
+            let Engine { ports, config, .. } = &self.engine;
+            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+                self.engine.drain(now, Transport::Http);
+            }
+            if self.watch.is_cut(now) {
+                self.engine.cut(now);
             }
             let wake_at = self.engine.poll_timers(now);
             if let Some((popped, ())) = self.engine.pop(|item| staging::append(out, item)) {

@@ -12,9 +12,11 @@
 //! Cancellation is silence, a server's own end is not: whoever still waits gets one error (rule C8).
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc as StdArc;
 use core::task::{Context, Waker};
 use core::time::Duration;
 
+use super::port::Timer;
 use super::sync::{Arc, AtomicU8, Mutex, Ordering};
 use crate::time::Instant;
 
@@ -86,18 +88,7 @@ impl Shutdown {
     }
 }
 
-/// What the holder of a [`Watch`] has to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// Nothing that it was not told before.
-    Nothing,
-    /// Admit nothing more.
-    Drain,
-    /// End what still runs.
-    Cut,
-}
-
-/// One connection's or exchange's view of a [`Shutdown`]. It gives each order once.
+/// One connection's or exchange's view of a [`Shutdown`].
 #[derive(Debug)]
 pub(super) struct Watch {
     shutdown: Shutdown,
@@ -113,24 +104,31 @@ impl Watch {
         Self { shutdown, told: SERVING, until: None, registered: None }
     }
 
-    /// What is to be done now. The task of `cx` is woken when that changes from outside; [`wake_at`](Self::wake_at) says
-    /// when it changes with the clock.
-    pub(super) fn poll(&mut self, cx: &Context<'_>, now: Instant, limit: Duration) -> Order {
-        if self.told == CUT {
-            return Order::Nothing;
-        }
+    /// Whether to admit nothing more from now on; said once. The task of `cx` is woken when somebody asks for it.
+    pub(super) fn poll_drain(
+        &mut self,
+        cx: &Context<'_>,
+        timer: &StdArc<dyn Timer>,
+        limit: Duration,
+    ) -> Option<Instant> {
         self.register(cx.waker());
-        let stage = self.shutdown.stage();
-        if stage == DRAINING && self.told == SERVING {
-            self.told = DRAINING;
-            self.until = Some(now + limit);
-            return Order::Drain;
+        if self.told != SERVING || self.shutdown.stage() == SERVING {
+            return None;
         }
-        if stage == CUT || self.until.is_some_and(|until| now >= until) {
+        let now = timer.now();
+        self.told = DRAINING;
+        self.until = Some(now + limit);
+        Some(now)
+    }
+
+    /// Whether to end what still runs; said once. It changes with the clock at [`wake_at`](Self::wake_at).
+    pub(super) fn is_cut(&mut self, now: Instant) -> bool {
+        let due =
+            self.told == DRAINING && (self.shutdown.stage() == CUT || self.until.is_some_and(|until| now >= until));
+        if due {
             self.told = CUT;
-            return Order::Cut;
         }
-        Order::Nothing
+        due
     }
 
     /// Whether it was told to end.
@@ -145,7 +143,7 @@ impl Watch {
     /// A stage that is raised takes all wakers, so whoever was told to drain registers again to hear of the cut.
     fn register(&mut self, waker: &Waker) {
         let known = self.registered.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
-        if known && self.shutdown.stage() == self.told {
+        if known && self.shutdown.stage() <= self.told {
             return;
         }
         let mut watchers = self.shutdown.0.watchers.lock();
