@@ -21,17 +21,26 @@
 //! | a line that is no message | it costs itself only; at most one id-less error goes out (rule S2) |
 //! | the end of input | handlers are cancelled, then a short drain, then the future ends (rule S3) |
 //! | more requests than the cap | each more is refused with an error |
+//! | SIGTERM, under [`run_stdio`] | what runs may finish, new requests are refused, then it exits; see [`Shutdown`] |
+//!
+//! Whatever the process prints to standard output goes to standard error meanwhile; see [`StdoutGuard`].
 #![forbid(unsafe_code)]
 
+#[cfg(unix)]
+mod guard;
 mod line;
 mod ports;
 mod server;
+#[cfg(unix)]
+mod signals;
 mod stream;
 
-pub use server::{StdioConfig, StdioError, run_stdio, run_stdio_with, serve, serve_stdio};
+#[cfg(unix)]
+pub use guard::StdoutGuard;
+pub use server::{Signals, StdioConfig, StdioError, run_stdio, run_stdio_with, serve, serve_stdio};
 pub use steady_core;
 pub use steady_core::kernel::{
-    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, ToolCall,
-    Tools,
+    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, Shutdown,
+    ToolCall, Tools,
 };
 pub use steady_core::rpc::RpcError;
