@@ -170,10 +170,12 @@ impl<S: Service, L: Link> Connection<S, L> {
         }
         let Some(Closing { handlers, flush }) = self.closing else { return Poll::Pending };
         let ended = self.engine.running() == 0 || now >= handlers;
-        if ended && self.engine.queue.is_empty() && self.staging.pending().is_empty() {
-            if let Poll::Ready(flushed) = self.link.poll_flush(cx) {
-                return Poll::Ready(flushed.map_err(ConnectionError::from));
-            }
+        if ended
+            && self.engine.queue.is_empty()
+            && self.staging.pending().is_empty()
+            && let Poll::Ready(flushed) = self.link.poll_flush(cx)
+        {
+            return Poll::Ready(flushed.map_err(ConnectionError::from));
         }
         if now < flush { Poll::Pending } else { Poll::Ready(Err(ConnectionError::Unsent(self.engine.config.flush))) }
     }
