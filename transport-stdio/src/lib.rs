@@ -41,6 +41,6 @@ pub use server::{Signals, StdioConfig, StdioError, run_stdio, run_stdio_with, se
 pub use steady_core;
 pub use steady_core::kernel::{
     Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, Shutdown,
-    ToolCall, Tools,
+    Stats, ToolCall, Tools,
 };
 pub use steady_core::rpc::RpcError;

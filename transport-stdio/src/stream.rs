@@ -53,7 +53,7 @@ pub(crate) fn standard_input() -> io::Result<Input> {
 pub(crate) fn standard_output(guard: Option<&crate::StdoutGuard>) -> io::Result<Output> {
     use std::os::fd::AsFd;
     let stdout = io::stdout();
-    let stdout = guard.map_or(stdout.as_fd(), AsFd::as_fd);
+    let stdout = guard.map_or_else(|| stdout.as_fd(), AsFd::as_fd);
     if let Some(output) = unix::output(stdout)? {
         return Ok(output);
     }

@@ -13,11 +13,12 @@ use std::io;
 
 use super::Ports;
 use super::alarm::Alarm;
-use super::engine::{Engine, ServerConfig, ServerCounters};
+use super::engine::{Engine, ServerConfig};
 use super::port::{Link, Received};
 use super::service::Service;
 use super::shutdown::Watch;
 use super::staging::Staging;
+use super::stats::ServerCounters;
 use crate::coordinator::Event;
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -54,6 +55,9 @@ pub struct Connection<S, L> {
     watch: Watch,
     closing: Option<Closing>,
 }
+
+/// How often a stalled connection, which handlers do not wake, takes a turn to say what was counted.
+const STALLED_LOOK: Duration = Duration::from_secs(1);
 
 /// Until when a closing connection waits.
 #[derive(Clone, Copy, Debug)]
@@ -144,6 +148,7 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Poll::Ready(Ok(count)) => {
                     self.staging.sent(count);
+                    self.engine.sent(count);
                     self.stalled_since = None;
                 }
                 Poll::Ready(Err(error)) => return Err(error.into()),
@@ -181,7 +186,7 @@ impl<S: Service, L: Link> Connection<S, L> {
     }
 
     fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant, wake_at: Option<Instant>) -> Poll<()> {
-        let stall_at = self.stalled_since.map(|since| since + self.stall_limit());
+        let stall_at = self.stalled_since.map(|since| (since + self.stall_limit()).min(now + STALLED_LOOK));
         // Of a closing connection only the time that is still to come: an alarm that is past would ring for ever.
         let ending = match self.closing {
             None => self.watch.wake_at(),
@@ -229,7 +234,9 @@ impl<S: Service, L: Link + Unpin> Future for Connection<S, L> {
     type Output = Result<ServerCounters, ConnectionError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.turn(cx)
+        let polled = self.turn(cx);
+        self.engine.publish();
+        polled
     }
 }
 
@@ -243,5 +250,6 @@ impl<S, L> Drop for Connection<S, L> {
     fn drop(&mut self) {
         let now = self.engine.ports.timer.now();
         self.engine.close(now, Event::Lost);
+        self.engine.publish();
     }
 }

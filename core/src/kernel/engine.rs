@@ -18,7 +18,9 @@ use super::queue::{OutboundQueue, Signals};
 use super::service::{Answer, Call, Service};
 use super::shutdown::Shutdown;
 use super::slot::{CancelReason, Slot};
+use super::stats::{ServerCounters, Stats};
 use super::sync::Arc;
+use super::trace::{self, RequestSpan};
 use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordinator, Start};
 use crate::id::RequestId;
 use crate::outbound::{self, Batch, Handle, Item, Popped};
@@ -55,6 +57,10 @@ pub struct ServerConfig {
     pub write_stall: Duration,
     /// Messages handled in one turn before timers and writes get theirs. Default 64.
     pub turn_budget: usize,
+    /// Where to add what is counted. Keep a clone to read it. Default: a handle of its own.
+    pub stats: Stats,
+    /// What carries the bytes, as OpenTelemetry names it: `pipe`, `tcp`, `unix`. Default `pipe`.
+    pub network_transport: &'static str,
     /// Who calls, where the transport does not authenticate callers: the scope of idempotency keys. Default none.
     pub principal: Option<Box<str>>,
 }
@@ -71,23 +77,11 @@ impl Default for ServerConfig {
             shutdown_limit: Duration::from_millis(1500),
             write_stall: Duration::from_secs(300),
             turn_budget: 64,
+            stats: Stats::new(),
+            network_transport: "pipe",
             principal: None,
         }
     }
-}
-
-/// What was counted on one connection, beside the coordinator's own counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerCounters {
-    /// What the coordinator counted.
-    pub requests: coordinator::Counters,
-    /// Frames and messages that could not be read.
-    pub bad_messages: u64,
-    /// Cancellations without a readable `requestId`.
-    pub cancelled_malformed: u64,
-    /// Notifications other than cancellations, and answers: a server asks for neither (rule M1).
-    pub ignored: u64,
 }
 
 /// A server of one connection or exchange.
@@ -99,10 +93,14 @@ pub(super) struct Engine<S> {
     pub(super) config: ServerConfig,
     principal: Option<StdArc<str>>,
     signals: Signals,
+    /// Progress that was replaced in the buffer.
+    coalesced: u64,
     prefix: String,
     /// Cancelled requests of which a message may wait in the transport's own buffer.
     pub(super) purged: Vec<Handle>,
     counters: ServerCounters,
+    /// What of the counters the shared statistics have.
+    published: ServerCounters,
 }
 
 impl<S: Service> Engine<S> {
@@ -116,14 +114,18 @@ impl<S: Service> Engine<S> {
             principal: config.principal.as_deref().map(StdArc::from),
             config,
             signals: Signals::default(),
+            coalesced: 0,
             prefix: String::new(),
             purged: Vec::new(),
             counters: ServerCounters::default(),
+            published: ServerCounters::default(),
         }
     }
 
     /// A message arrived.
     pub(super) fn receive(&mut self, now: Instant, text: &str) {
+        self.counters.messages_in += 1;
+        self.counters.bytes_in += text.len() as u64;
         match rpc::parse(text) {
             Ok(Message::Request { id, method, params }) => self.request(now, id, &method, params),
             Ok(Message::Notification { method, params }) if method == method::CANCELLED => {
@@ -132,6 +134,7 @@ impl<S: Service> Engine<S> {
             Ok(Message::Notification { .. } | Message::Response { .. }) => self.counters.ignored += 1,
             Err(bad) => {
                 self.counters.bad_messages += 1;
+                trace::bad_message();
                 if let Some(code) = bad.code() {
                     // An error under the id of a request in flight would settle that one (rule C10).
                     let id = bad.id().filter(|id| !self.coordinator.is_duplicate(id));
@@ -144,6 +147,7 @@ impl<S: Service> Engine<S> {
     /// Something arrived that is no text of a message.
     pub(super) fn receive_bad(&mut self, bad: BadFrame) {
         self.counters.bad_messages += 1;
+        trace::bad_message();
         match bad {
             BadFrame::TooLong => {
                 let what = "the message is longer than this server accepts";
@@ -164,8 +168,12 @@ impl<S: Service> Engine<S> {
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;
         let start = Start { id: id.clone(), token: token.clone(), listen };
-        let queue = &self.queue;
-        let seat = |request| Arc::new(Slot::new(id.clone(), request, Arc::clone(queue)));
+        let (queue, transport) = (&self.queue, self.config.network_transport);
+        let text = params.map_or("{}", RawValue::get);
+        let seat = |request| {
+            let span = RequestSpan::start(&id, method, text, transport);
+            Arc::new(Slot::new(id.clone(), request, Arc::clone(queue), span))
+        };
         let handle = match self.coordinator.start(now, start, seat) {
             Ok(handle) => handle,
             Err(Refusal::DuplicateId) => return self.refuse_duplicate(),
@@ -188,7 +196,7 @@ impl<S: Service> Engine<S> {
             token: token.map(StdArc::new),
             principal: self.principal.clone(),
         };
-        let call = Call::new(method, params.map_or("{}", RawValue::get));
+        let call = Call::new(method, text);
         self.run(handle, slot, call, context);
     }
 
@@ -196,7 +204,7 @@ impl<S: Service> Engine<S> {
     fn run(&mut self, handle: Handle, slot: Arc<Slot>, call: Call, context: Context) {
         let run = Run::new(slot, StdArc::clone(&self.ports.timer));
         let service = &self.service;
-        match Run::guard(|| service.call(call, context)) {
+        match run.guard(|| service.call(call, context)) {
             Ok(Answer::Ready(outcome)) => run.complete(&outcome),
             Err(panic) => run.complete(&Err(panic)),
             Ok(Answer::Later(future)) => {
@@ -213,7 +221,7 @@ impl<S: Service> Engine<S> {
                     if run.slot.reason().is_some() {
                         return;
                     }
-                    let outcome = Run::guard(job).unwrap_or_else(Err);
+                    let outcome = run.guard(job).unwrap_or_else(Err);
                     run.complete(&outcome);
                 }));
                 self.coordinator.arm_deadline(handle);
@@ -238,6 +246,7 @@ impl<S: Service> Engine<S> {
     }
 
     fn refuse(&mut self, id: Option<&RequestId>, error: &RpcError) {
+        trace::refused(error.code);
         let mut body = Vec::new();
         encode::error(&mut body, id, error);
         // Input is read only while a refusal has a place.
@@ -262,6 +271,12 @@ impl<S: Service> Engine<S> {
         for handle in signals.ended.drain(..) {
             self.coordinator.handler_ended(handle);
         }
+        let counters = &mut self.counters;
+        counters.progress_dropped += core::mem::take(&mut signals.dropped);
+        self.coalesced += core::mem::take(&mut signals.coalesced);
+        let (messages, bytes) = core::mem::take(&mut signals.high);
+        counters.queue_high = counters.queue_high.max(messages as u64);
+        counters.queue_high_bytes = counters.queue_high_bytes.max(bytes as u64);
         self.signals = signals;
     }
 
@@ -279,6 +294,7 @@ impl<S: Service> Engine<S> {
     /// Takes the oldest message that waits to leave.
     pub(super) fn pop<R>(&mut self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let popped = self.queue.pop(encode)?;
+        self.counters.messages_out += 1;
         if let (Popped { handle: Some(handle), last: true }, _) = popped {
             drop(self.coordinator.release(handle));
         }
@@ -295,6 +311,7 @@ impl<S: Service> Engine<S> {
         self.queue.pop_into(batch, MESSAGES, bytes);
         let any = !batch.is_empty();
         batch.drain(|popped, item| {
+            self.counters.messages_out += 1;
             encode(popped, item);
             if let Popped { handle: Some(handle), last: true } = popped {
                 drop(self.coordinator.release(handle));
@@ -329,9 +346,8 @@ impl<S> Engine<S> {
         let error = RpcError::new(code::OVERLOADED, Refusal::Closed.to_string());
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {
-            if let Some(slot) = self.coordinator.seat(handle) {
-                slot.fail(now, &error, CancelReason::Shutdown);
-            }
+            let failed = |slot: &mut Arc<Slot>| slot.fail(now, &error, CancelReason::Shutdown);
+            self.counters.shut_down += u64::from(self.coordinator.seat(handle).is_some_and(failed));
         }
     }
 
@@ -341,7 +357,24 @@ impl<S> Engine<S> {
     }
 
     pub(super) fn counters(&self) -> ServerCounters {
-        ServerCounters { requests: self.coordinator.counters(), ..self.counters }
+        let gates = &self.queue.gates;
+        ServerCounters {
+            requests: self.coordinator.counters(),
+            progress_coalesced: self.coalesced + gates.superseded.get(),
+            progress_refused: gates.refused.get(),
+            ..self.counters
+        }
+    }
+
+    /// The link took this many bytes.
+    pub(super) const fn sent(&mut self, bytes: usize) {
+        self.counters.bytes_out += bytes as u64;
+    }
+
+    /// Adds what is new to the shared statistics.
+    pub(super) fn publish(&mut self) {
+        let counters = self.counters();
+        self.config.stats.publish(counters, &mut self.published);
     }
 
     /// Requests in flight: running, or answered and not yet sent.
@@ -352,6 +385,7 @@ impl<S> Engine<S> {
     fn forget(&mut self, handle: Handle, slot: &Arc<Slot>, reason: CancelReason) {
         self.queue.purge(handle);
         self.purged.push(handle);
+        slot.span.cancelled(&reason);
         slot.explain(reason);
     }
 }

@@ -51,7 +51,9 @@ impl<S: Service> Exchange<S> {
                 self.engine.cut(now);
             }
             let wake_at = self.engine.poll_timers(now);
+            let before = out.len();
             if let Some((popped, ())) = self.engine.pop(|item| staging::append(out, item)) {
+                self.engine.sent(out.len() - before);
                 self.over = popped.last || popped.handle.is_none();
                 return Poll::Ready(Some(self.over));
             }
@@ -71,6 +73,8 @@ impl<S: Service> Drop for Exchange<S> {
     fn drop(&mut self) {
         let now = self.engine.ports.timer.now();
         self.engine.close(now, Event::Cancel);
+        self.engine.hear();
+        self.engine.publish();
     }
 }
 

@@ -41,13 +41,16 @@ impl Run {
         Self { slot, timer, handle }
     }
 
-    /// Runs a step of the handler; a panic in it becomes an answer.
-    pub(super) fn guard<T>(step: impl FnOnce() -> T) -> Result<T, RpcError> {
+    /// Runs a step of the handler in the span of its request; a panic in it becomes an answer.
+    pub(super) fn guard<T>(&self, step: impl FnOnce() -> T) -> Result<T, RpcError> {
+        let step = || self.slot.span.inside(step);
         catch_unwind(AssertUnwindSafe(step)).map_err(|panic| RpcError::internal(panic_text(panic.as_ref())))
     }
 
     pub(super) fn complete(&self, outcome: &Outcome) {
-        self.slot.complete(self.timer.now(), outcome);
+        if self.slot.complete(self.timer.now(), outcome) {
+            self.slot.span.answered(outcome);
+        }
     }
 }
 
@@ -65,7 +68,7 @@ impl HandlerTask {
     /// A future whose destructor panics must not take the executor with it.
     fn drop_future(&mut self) {
         let future = self.future.take();
-        let _panic = Run::guard(|| drop(future));
+        let _panic = self.run.guard(|| drop(future));
     }
 
     /// Whether the grace period of a handler whose request is over has run out.
@@ -98,7 +101,7 @@ impl Future for HandlerTask {
             this.drop_future();
         }
         let Some(future) = &mut this.future else { return Poll::Ready(()) };
-        let outcome = match Run::guard(|| future.as_mut().poll(cx)) {
+        let outcome = match this.run.guard(|| future.as_mut().poll(cx)) {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(outcome)) => outcome,
             Err(panic) => Err(panic),

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::task::{Context, Poll, Waker};
 
 use super::mutant;
-use super::sync::Mutex;
+use super::sync::{Counter, Mutex};
 use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
@@ -16,6 +16,17 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub struct OutboundQueue {
     state: Mutex<State>,
+    /// What slots counted before anything came here.
+    pub(super) gates: Gates,
+}
+
+/// What the gates of all requests did to progress.
+#[derive(Debug, Default)]
+pub(super) struct Gates {
+    /// A value that was held back gave way to a newer one.
+    pub(super) superseded: Counter,
+    /// A value did not increase, or its request was over.
+    pub(super) refused: Counter,
 }
 
 #[derive(Debug)]
@@ -37,6 +48,23 @@ pub(super) struct Signals {
     pub(super) held: Vec<(Handle, Instant)>,
     /// Requests whose handler has ended.
     pub(super) ended: Vec<Handle>,
+    /// What became of progress and notices in the buffer.
+    pub(super) coalesced: u64,
+    pub(super) dropped: u64,
+    /// The most that waited: messages and text bytes.
+    pub(super) high: (usize, usize),
+}
+
+impl Signals {
+    #[inline]
+    fn note(&mut self, pushed: Pushed) -> Pushed {
+        match pushed {
+            Pushed::Queued | Pushed::Closed => {}
+            Pushed::Coalesced => self.coalesced += 1,
+            Pushed::Evicted(count) => self.dropped += count as u64,
+        }
+        pushed
+    }
 }
 
 impl OutboundQueue {
@@ -51,6 +79,7 @@ impl OutboundQueue {
                 backlog: VecDeque::new(),
                 signals: Signals::default(),
             }),
+            gates: Gates::default(),
         }
     }
 
@@ -67,12 +96,12 @@ impl OutboundQueue {
     /// Queues progress; see [`Outbound::progress`]. Never waits.
     #[inline]
     pub fn progress(&self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
-        self.push(|state| state.outbound.progress(handle, progress, total, message))
+        self.push(|state| state.signals.note(state.outbound.progress(handle, progress, total, message)))
     }
 
     /// Queues a notice; see [`Outbound::notice`]. Never waits.
     pub fn notice(&self, topic: Handle, message: &str) -> Pushed {
-        self.push(|state| state.outbound.notice(topic, message))
+        self.push(|state| state.signals.note(state.outbound.notice(topic, message)))
     }
 
     /// Queues lossless progress, or registers `cx` and waits for room; see [`Outbound::lossless`].
@@ -156,6 +185,7 @@ impl OutboundQueue {
     #[inline]
     pub fn pop<R>(&self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let mut state = self.state.lock();
+        state.note_high();
         let popped = state.outbound.pop(encode);
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
@@ -168,6 +198,7 @@ impl OutboundQueue {
     /// Takes the oldest messages under one lock, to be encoded outside of it; see [`Outbound::pop_into`].
     pub fn pop_into(&self, batch: &mut Batch, messages: usize, bytes: usize) {
         let mut state = self.state.lock();
+        state.note_high();
         state.outbound.pop_into(batch, messages, bytes);
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
@@ -214,7 +245,9 @@ impl OutboundQueue {
     }
 
     pub(super) fn take_signals(&self, into: &mut Signals) {
-        core::mem::swap(&mut self.state.lock().signals, into);
+        let mut state = self.state.lock();
+        state.note_high();
+        core::mem::swap(&mut state.signals, into);
     }
 
     #[inline]
@@ -233,6 +266,15 @@ impl OutboundQueue {
 }
 
 impl State {
+    /// The most that waits is seen just before it becomes less.
+    #[inline]
+    fn note_high(&mut self) {
+        let messages = self.outbound.evictable() + self.outbound.kept() + self.backlog.len();
+        let (evictable, kept) = self.outbound.bytes();
+        let (high, high_bytes) = self.signals.high;
+        self.signals.high = (high.max(messages), high_bytes.max(evictable + kept));
+    }
+
     /// Whether a final or a producer waits for room.
     #[inline]
     fn waits_for_room(&self) -> bool {

@@ -16,6 +16,21 @@ pub(crate) use loom::sync::{
 #[cfg(steady_loom)]
 pub(super) use std::sync::OnceLock;
 
+/// A number that threads add to and no model looks into.
+#[derive(Debug, Default)]
+pub(super) struct Counter(std::sync::atomic::AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(super) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
 use super::mutant;
 
 /// A lock without poison: a handler that panics elsewhere must not take the connection with it.
