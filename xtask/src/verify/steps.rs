@@ -60,7 +60,7 @@ pub(crate) const STEPS: &[Step] = &[
         proves: "no lint warning in any target",
         required: true,
         tools: &[CLIPPY],
-        run: |cx| cx.line("cargo clippy --workspace --all-targets --keep-going -- -D warnings").map(drop),
+        run: clippy,
         next: "fix the warning, or `#[expect(.., reason = \"..\")]` it where it is wrong",
     },
     Step {
@@ -143,6 +143,14 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE)).map(drop)
 }
 
+/// What is off by default and can be tested anywhere: both sides of it are linted, and tests run with it.
+const OBSERVED: &str = "mcp-steady-core/tracing,mcp-steady-core/metrics";
+
+fn clippy(cx: &mut Context) -> Result<(), Error> {
+    cx.line("cargo clippy --workspace --all-targets --keep-going -- -D warnings")?;
+    cx.line(&format!("cargo clippy -p mcp-steady-core --all-targets --features {OBSERVED} -- -D warnings")).map(drop)
+}
+
 /// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core
 /// itself; its dependencies are built without their std features, for the same target.
 fn no_std(cx: &mut Context) -> Result<(), Error> {
@@ -188,6 +196,7 @@ fn test_command(nextest: bool, which: TestRun) -> Command {
     } else {
         Command::line("cargo test --workspace --no-fail-fast")
     };
+    let command = command.args(["--features", OBSERVED]);
     match which {
         TestRun::All => command,
         TestRun::Statements => command.args(["statement_"]),
