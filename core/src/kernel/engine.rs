@@ -4,8 +4,6 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
-use core::pin::Pin;
-use core::task::{Context as TaskContext, Waker};
 use core::time::Duration;
 
 use serde_json::value::RawValue;
@@ -202,16 +200,14 @@ impl<S: Service> Engine<S> {
 
     /// Starts the handler; most end here, at their first poll.
     fn run(&mut self, handle: Handle, slot: Arc<Slot>, call: Call, context: Context) {
-        let run = Run::new(slot, StdArc::clone(&self.ports.timer));
+        let run = Run::new(slot, handle, StdArc::clone(&self.ports.timer));
         let service = &self.service;
         match run.guard(|| service.call(call, context)) {
             Ok(Answer::Ready(outcome)) => run.complete(&outcome),
             Err(panic) => run.complete(&Err(panic)),
             Ok(Answer::Later(future)) => {
-                let mut task = Box::pin(HandlerTask::new(future, run, self.config.grace));
-                let mut cx = TaskContext::from_waker(Waker::noop());
-                if Future::poll(Pin::as_mut(&mut task), &mut cx).is_pending() {
-                    self.ports.spawn.spawn(task);
+                if let Some(task) = HandlerTask::start(future, run, self.config.grace) {
+                    self.ports.spawn.spawn(Box::pin(task));
                     self.coordinator.arm_deadline(handle);
                 }
             }
@@ -373,8 +369,10 @@ impl<S> Engine<S> {
 
     /// Adds what is new to the shared statistics.
     pub(super) fn publish(&mut self) {
-        let counters = self.counters();
-        self.config.stats.publish(counters, &mut self.published);
+        if self.config.stats.is_read() {
+            let counters = self.counters();
+            self.config.stats.publish(&counters, &mut self.published);
+        }
     }
 
     /// Requests in flight: running, or answered and not yet sent.

@@ -7,7 +7,7 @@ use alloc::sync::Arc as StdArc;
 use core::any::Any;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -36,8 +36,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn new(slot: Arc<Slot>, timer: StdArc<dyn Timer>) -> Self {
-        let handle = slot.handle_of();
+    pub(super) fn new(slot: Arc<Slot>, handle: Handle, timer: StdArc<dyn Timer>) -> Self {
         Self { slot, timer, handle }
     }
 
@@ -61,8 +60,25 @@ impl Drop for Run {
 }
 
 impl HandlerTask {
-    pub(super) fn new(future: BoxFuture<Outcome>, run: Run, grace: Duration) -> Self {
-        Self { future: Some(future), run, grace, sleep: None, waiter: None }
+    /// Polls a handler once, where its request was read. What is not done then goes on as a task, which registers to hear
+    /// of the end of its request at its next poll.
+    pub(super) fn start(future: BoxFuture<Outcome>, run: Run, grace: Duration) -> Option<Self> {
+        let mut task = Self { future: Some(future), run, grace, sleep: None, waiter: None };
+        let mut cx = Context::from_waker(Waker::noop());
+        if task.step(&mut cx).is_pending() { Some(task) } else { None }
+    }
+
+    /// Polls the handler, and hands on its answer.
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        let outcome = match self.run.guard(|| future.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(panic) => Err(panic),
+        };
+        self.drop_future();
+        self.run.complete(&outcome);
+        Poll::Ready(())
     }
 
     /// A future whose destructor panics must not take the executor with it.
@@ -100,15 +116,7 @@ impl Future for HandlerTask {
         if this.out_of_grace(cx) {
             this.drop_future();
         }
-        let Some(future) = &mut this.future else { return Poll::Ready(()) };
-        let outcome = match this.run.guard(|| future.as_mut().poll(cx)) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(outcome)) => outcome,
-            Err(panic) => Err(panic),
-        };
-        this.drop_future();
-        this.run.complete(&outcome);
-        Poll::Ready(())
+        this.step(cx)
     }
 }
 

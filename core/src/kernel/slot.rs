@@ -16,7 +16,7 @@ use super::trace::RequestSpan;
 use crate::coordinator::{Effect, Ended, Event, Seat, ServedRequest};
 use crate::deadline::Clock;
 use crate::id::RequestId;
-use crate::outbound::{Handle, SendPermit};
+use crate::outbound::SendPermit;
 use crate::progress::Progress;
 use crate::request::Terminal;
 use crate::rpc::{RpcError, code, encode};
@@ -108,10 +108,6 @@ impl Slot {
             next_waiter: 0,
         };
         Self { id, queue, span, state: Mutex::new(state) }
-    }
-
-    pub(super) fn handle_of(&self) -> Handle {
-        self.state.lock().request.id()
     }
 
     /// Progress that may be coalesced. Whether it was accepted.

@@ -40,11 +40,33 @@ pub struct ServerCounters {
     pub queue_high_bytes: u64,
 }
 
-/// A counter: its metric, one label with its value, and the number.
-type Field<T> = (&'static str, &'static str, &'static str, T);
-
-/// How many counters add up. The two marks above are no sums.
-const SUMS: usize = 22;
+/// Each counter that adds up, with its metric and the one label of that. The two marks are no sums.
+macro_rules! each_sum {
+    ($each:ident) => {
+        $each!("mcp_steady_requests_started", "kind", "request", requests.started);
+        $each!("mcp_steady_requests_ended", "state", "completed", requests.completed);
+        $each!("mcp_steady_requests_ended", "state", "cancelled", requests.cancelled);
+        $each!("mcp_steady_requests_ended", "state", "lost", requests.lost);
+        $each!("mcp_steady_requests_ended", "state", "idle_timeout", requests.idle_timeouts);
+        $each!("mcp_steady_requests_ended", "state", "max_timeout", requests.max_timeouts);
+        $each!("mcp_steady_requests_shut_down", "kind", "request", shut_down);
+        $each!("mcp_steady_requests_refused", "reason", "duplicate", requests.duplicates);
+        $each!("mcp_steady_requests_refused", "reason", "full", requests.refused);
+        $each!("mcp_steady_requests_refused", "reason", "closing", requests.refused_closing);
+        $each!("mcp_steady_cancellations_ignored", "reason", "late", requests.cancelled_late);
+        $each!("mcp_steady_cancellations_ignored", "reason", "unknown", requests.cancelled_unknown);
+        $each!("mcp_steady_cancellations_ignored", "reason", "malformed", cancelled_malformed);
+        $each!("mcp_steady_progress", "fate", "coalesced", progress_coalesced);
+        $each!("mcp_steady_progress", "fate", "dropped", progress_dropped);
+        $each!("mcp_steady_progress", "fate", "refused", progress_refused);
+        $each!("mcp_steady_messages", "direction", "in", messages_in);
+        $each!("mcp_steady_messages", "direction", "out", messages_out);
+        $each!("mcp_steady_bytes", "direction", "in", bytes_in);
+        $each!("mcp_steady_bytes", "direction", "out", bytes_out);
+        $each!("mcp_steady_messages_bad", "direction", "in", bad_messages);
+        $each!("mcp_steady_messages_ignored", "direction", "in", ignored);
+    };
+}
 
 impl ServerCounters {
     /// Requests in flight: running, or answered and not yet sent.
@@ -54,43 +76,17 @@ impl ServerCounters {
         self.requests.started.saturating_sub(ended)
     }
 
-    fn sums(&mut self) -> [Field<&mut u64>; SUMS] {
-        let requests = &mut self.requests;
-        [
-            ("mcp_steady_requests_started", "kind", "request", &mut requests.started),
-            ("mcp_steady_requests_ended", "state", "completed", &mut requests.completed),
-            ("mcp_steady_requests_ended", "state", "cancelled", &mut requests.cancelled),
-            ("mcp_steady_requests_ended", "state", "lost", &mut requests.lost),
-            ("mcp_steady_requests_ended", "state", "idle_timeout", &mut requests.idle_timeouts),
-            ("mcp_steady_requests_ended", "state", "max_timeout", &mut requests.max_timeouts),
-            ("mcp_steady_requests_shut_down", "kind", "request", &mut self.shut_down),
-            ("mcp_steady_requests_refused", "reason", "duplicate", &mut requests.duplicates),
-            ("mcp_steady_requests_refused", "reason", "full", &mut requests.refused),
-            ("mcp_steady_requests_refused", "reason", "closing", &mut requests.refused_closing),
-            ("mcp_steady_cancellations_ignored", "reason", "late", &mut requests.cancelled_late),
-            ("mcp_steady_cancellations_ignored", "reason", "unknown", &mut requests.cancelled_unknown),
-            ("mcp_steady_cancellations_ignored", "reason", "malformed", &mut self.cancelled_malformed),
-            ("mcp_steady_progress", "fate", "coalesced", &mut self.progress_coalesced),
-            ("mcp_steady_progress", "fate", "dropped", &mut self.progress_dropped),
-            ("mcp_steady_progress", "fate", "refused", &mut self.progress_refused),
-            ("mcp_steady_messages", "direction", "in", &mut self.messages_in),
-            ("mcp_steady_messages", "direction", "out", &mut self.messages_out),
-            ("mcp_steady_bytes", "direction", "in", &mut self.bytes_in),
-            ("mcp_steady_bytes", "direction", "out", &mut self.bytes_out),
-            ("mcp_steady_messages_bad", "direction", "in", &mut self.bad_messages),
-            ("mcp_steady_messages_ignored", "direction", "in", &mut self.ignored),
-        ]
-    }
-
     /// Adds what `now` counted since it was `before`.
-    fn add(&mut self, mut now: Self, before: &mut Self) {
-        let news = now.sums().into_iter().zip(before.sums());
-        for ((.., sum), ((metric, label, value, now), (.., before))) in self.sums().into_iter().zip(news) {
-            let more = now.saturating_sub(*before);
-            *sum += more;
-            *before = *now;
-            emit_sum(metric, label, value, more);
+    fn add(&mut self, now: &Self, before: &mut Self) {
+        macro_rules! add {
+            ($metric:literal, $label:literal, $value:literal, $($field:ident).+) => {
+                let more = now.$($field).+ - before.$($field).+;
+                self.$($field).+ += more;
+                emit_sum($metric, $label, $value, more);
+            };
         }
+        each_sum!(add);
+        *before = *now;
         self.queue_high = self.queue_high.max(now.queue_high);
         self.queue_high_bytes = self.queue_high_bytes.max(now.queue_high_bytes);
         emit_marks(self);
@@ -141,15 +137,20 @@ impl Stats {
         *self.0.lock()
     }
 
+    /// Whether somebody can read it: a turn that nobody looks at need not publish.
+    pub(super) fn is_read(&self) -> bool {
+        cfg!(feature = "metrics") || Arc::strong_count(&self.0) > 1
+    }
+
     /// Adds what is new in `now`; `published` is what was added before.
-    pub(super) fn publish(&self, now: ServerCounters, published: &mut ServerCounters) {
+    pub(super) fn publish(&self, now: &ServerCounters, published: &mut ServerCounters) {
         self.0.lock().add(now, published);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{SUMS, ServerCounters, Stats};
+    use super::{ServerCounters, Stats};
     use alloc::collections::BTreeSet;
 
     #[test]
@@ -159,25 +160,35 @@ mod tests {
         for round in 1..4 {
             for published in &mut connections {
                 let mut now = *published;
-                for (.., count) in now.sums() {
-                    *count += round;
+                macro_rules! count {
+                    ($metric:literal, $label:literal, $value:literal, $($field:ident).+) => {
+                        now.$($field).+ += round;
+                    };
                 }
+                each_sum!(count);
                 now.queue_high = now.queue_high.max(round);
-                stats.publish(now, published);
+                stats.publish(&now, published);
             }
         }
-        let mut all = stats.snapshot();
-        assert!(all.sums().iter().all(|(.., count)| **count == 12), "{all:?}");
+        let all = stats.snapshot();
+        macro_rules! check {
+            ($metric:literal, $label:literal, $value:literal, $($field:ident).+) => {
+                assert_eq!(all.$($field).+, 12, concat!($metric, $value));
+            };
+        }
+        each_sum!(check);
         assert_eq!(all.queue_high, 3, "a mark is no sum");
     }
 
     #[test]
-    fn each_counter_is_told_apart() {
-        let mut counters = ServerCounters::default();
-        let names: BTreeSet<_> =
-            counters.sums().iter().map(|(metric, label, value, _)| (*metric, *label, *value)).collect();
-        assert_eq!(names.len(), SUMS);
-        // Every field is a sum or one of the two marks: none is forgotten when one is added.
-        assert_eq!(size_of::<ServerCounters>(), (SUMS + 2) * size_of::<u64>());
+    fn each_counter_is_told_apart_and_none_is_forgotten() {
+        let mut names = BTreeSet::new();
+        macro_rules! name {
+            ($metric:literal, $label:literal, $value:literal, $($field:ident).+) => {
+                assert!(names.insert(($metric, $value)), concat!($metric, $label, $value));
+            };
+        }
+        each_sum!(name);
+        assert_eq!(size_of::<ServerCounters>(), (names.len() + 2) * size_of::<u64>(), "two marks, else sums");
     }
 }

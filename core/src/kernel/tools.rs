@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::future::Future;
 
@@ -80,12 +81,8 @@ impl ToolCall {
     }
 }
 
-type Handler = Box<dyn Fn(ToolCall, Context) -> Pending + Send + Sync>;
-
-enum Pending {
-    Later(super::port::BoxFuture<Result<Reply, RpcError>>),
-    Blocking(Box<dyn FnOnce() -> Result<Reply, RpcError> + Send>),
-}
+/// Answers a call; the text is the `_meta` of its result.
+type Handler = Box<dyn Fn(ToolCall, Context, Arc<str>) -> Answer + Send + Sync>;
 
 /// A server that offers tools.
 ///
@@ -104,7 +101,7 @@ enum Pending {
 /// ```
 pub struct Tools {
     /// `_meta` of every result, with the server's name (rule M8).
-    meta: String,
+    meta: Arc<str>,
     instructions: Option<String>,
     listed: Vec<Listed>,
     handlers: BTreeMap<Box<str>, Handler>,
@@ -132,7 +129,7 @@ impl Tools {
         encode::string(&mut meta, version);
         meta.extend_from_slice(b"}}");
         Self {
-            meta: String::from_utf8(meta).unwrap_or_default(),
+            meta: String::from_utf8(meta).unwrap_or_default().into(),
             instructions: None,
             listed: Vec::new(),
             handlers: BTreeMap::new(),
@@ -156,7 +153,11 @@ impl Tools {
         F: Fn(ToolCall, Context) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Reply, RpcError>> + Send + 'static,
     {
-        self.add(name, description, schema, Box::new(move |call, cx| Pending::Later(Box::pin(handler(call, cx)))))
+        let handler: Handler = Box::new(move |call, cx, meta| {
+            let reply = handler(call, cx);
+            Answer::later(async move { reply.await.map(|reply| write(&reply, &meta)) })
+        });
+        self.add(name, description, schema, handler)
     }
 
     /// Adds a tool whose handler blocks its thread (a database, a file): it runs away from the connection.
@@ -168,16 +169,12 @@ impl Tools {
     where
         F: Fn(ToolCall, Context) -> Result<Reply, RpcError> + Send + Sync + 'static,
     {
-        let handler = alloc::sync::Arc::new(handler);
-        self.add(
-            name,
-            description,
-            schema,
-            Box::new(move |call, cx| {
-                let handler = alloc::sync::Arc::clone(&handler);
-                Pending::Blocking(Box::new(move || handler(call, cx)))
-            }),
-        )
+        let handler = Arc::new(handler);
+        let handler: Handler = Box::new(move |call, cx, meta| {
+            let handler = Arc::clone(&handler);
+            Answer::blocking(move || handler(call, cx).map(|reply| write(&reply, &meta)))
+        });
+        self.add(name, description, schema, handler)
     }
 
     /// The names of the tools, in the order they were added.
@@ -240,11 +237,7 @@ impl Tools {
             return Err(RpcError::invalid_params(format!("there is no tool {:?}; see tools/list", params.name)));
         };
         let arguments = arguments.into();
-        let meta = self.meta.clone();
-        Ok(match handler(ToolCall { call, arguments }, cx) {
-            Pending::Later(reply) => Answer::later(async move { reply.await.map(|reply| write(reply, &meta)) }),
-            Pending::Blocking(job) => Answer::blocking(move || job().map(|reply| write(reply, &meta))),
-        })
+        Ok(handler(ToolCall { call, arguments }, cx, Arc::clone(&self.meta)))
     }
 }
 
@@ -252,11 +245,25 @@ fn read_borrowed<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, RpcError> {
     serde_json::from_str(json).map_err(|error| RpcError::invalid_params(format!("params: {error}")))
 }
 
-fn write(reply: Reply, meta: &str) -> String {
+fn write(reply: &Reply, meta: &str) -> String {
+    /// More than the names and braces take.
+    const AROUND: usize = 96;
     let Reply { content, structured, is_error } = reply;
-    let structured = structured.map(|json| format!(",\"structuredContent\":{json}")).unwrap_or_default();
-    let is_error = if is_error { ",\"isError\":true" } else { "" };
-    format!("{{\"resultType\":\"complete\",\"content\":{content}{structured}{is_error},\"_meta\":{meta}}}")
+    let structured = structured.as_deref();
+    let mut out = String::with_capacity(AROUND + content.len() + structured.map_or(0, str::len) + meta.len());
+    out.push_str("{\"resultType\":\"complete\",\"content\":");
+    out.push_str(content);
+    if let Some(json) = structured {
+        out.push_str(",\"structuredContent\":");
+        out.push_str(json);
+    }
+    if *is_error {
+        out.push_str(",\"isError\":true");
+    }
+    out.push_str(",\"_meta\":");
+    out.push_str(meta);
+    out.push('}');
+    out
 }
 
 impl Service for Tools {
