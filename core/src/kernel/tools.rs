@@ -15,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::context::Context;
 use super::service::{Answer, Call, Outcome, Service, read_json};
-use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method};
+use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method, scan};
 
 /// What a tool answers: content for a model, and data for a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,8 @@ impl Reply {
 }
 
 fn text_content(text: &str) -> String {
-    let mut out = b"[{\"type\":\"text\",\"text\":".to_vec();
+    let mut out = Vec::with_capacity(text.len() + 32);
+    out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
     encode::string(&mut out, text);
     out.extend_from_slice(b"}]");
     String::from_utf8(out).unwrap_or_default()
@@ -222,27 +223,23 @@ impl Tools {
     }
 
     fn call_tool(&self, call: Call, cx: Context) -> Result<Answer, RpcError> {
-        #[derive(Deserialize)]
-        struct Params<'a> {
-            name: alloc::borrow::Cow<'a, str>,
-            #[serde(borrow)]
-            arguments: Option<&'a RawValue>,
-        }
-        let params: Params<'_> = read_borrowed(&call.params)?;
-        let arguments = params.arguments.map_or("{}", RawValue::get);
+        let invalid = |what: &str| Err(RpcError::invalid_params(what));
+        let Some([name, arguments]) = scan::members(&call.params, &["name", "arguments"]) else {
+            return invalid("params must not name a member twice");
+        };
+        let Some(name) = name.and_then(scan::text) else {
+            return invalid("params.name must be a string, the name of a tool");
+        };
+        let arguments = arguments.filter(|json| *json != "null").unwrap_or("{}");
         if !arguments.starts_with('{') {
-            return Err(RpcError::invalid_params("arguments must be an object"));
+            return invalid("arguments must be an object");
         }
-        let Some(handler) = self.handlers.get(params.name.as_ref()) else {
-            return Err(RpcError::invalid_params(format!("there is no tool {:?}; see tools/list", params.name)));
+        let Some(handler) = self.handlers.get(name.as_ref()) else {
+            return Err(RpcError::invalid_params(format!("there is no tool {name:?}; see tools/list")));
         };
         let arguments = arguments.into();
         Ok(handler(ToolCall { call, arguments }, cx, Arc::clone(&self.meta)))
     }
-}
-
-fn read_borrowed<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, RpcError> {
-    serde_json::from_str(json).map_err(|error| RpcError::invalid_params(format!("params: {error}")))
 }
 
 fn write(reply: &Reply, meta: &str) -> String {
