@@ -55,6 +55,9 @@ pub struct ServerConfig {
     pub write_stall: Duration,
     /// Messages handled in one turn before timers and writes get theirs. Default 64.
     pub turn_budget: usize,
+    /// Longest result, in bytes of its text; a longer one becomes an error that says so, and the connection goes on.
+    /// Default 16 MiB, which is also what a client of ours reads.
+    pub max_result: usize,
     /// Where to add what is counted. Keep a clone to read it. Default: a handle of its own.
     pub stats: Stats,
     /// What carries the bytes, as OpenTelemetry names it: `pipe`, `tcp`, `unix`. Default `pipe`.
@@ -75,6 +78,7 @@ impl Default for ServerConfig {
             shutdown_limit: Duration::from_millis(1500),
             write_stall: Duration::from_secs(300),
             turn_budget: 64,
+            max_result: 16 << 20,
             stats: Stats::new(),
             network_transport: "pipe",
             principal: None,
@@ -200,7 +204,7 @@ impl<S: Service> Engine<S> {
 
     /// Starts the handler; most end here, at their first poll.
     fn run(&mut self, handle: Handle, slot: Arc<Slot>, call: Call, context: Context) {
-        let run = Run::new(slot, handle, StdArc::clone(&self.ports.timer));
+        let run = Run::new(slot, handle, StdArc::clone(&self.ports.timer), self.config.max_result);
         let service = &self.service;
         match run.guard(|| service.call(call, context)) {
             Ok(Answer::Ready(outcome)) => run.complete(&outcome),

@@ -33,11 +33,12 @@ pub(super) struct Run {
     pub(super) slot: Arc<Slot>,
     pub(super) timer: StdArc<dyn Timer>,
     handle: Handle,
+    max_result: usize,
 }
 
 impl Run {
-    pub(super) fn new(slot: Arc<Slot>, handle: Handle, timer: StdArc<dyn Timer>) -> Self {
-        Self { slot, timer, handle }
+    pub(super) fn new(slot: Arc<Slot>, handle: Handle, timer: StdArc<dyn Timer>, max_result: usize) -> Self {
+        Self { slot, timer, handle, max_result }
     }
 
     /// Runs a step of the handler in the span of its request; a panic in it becomes an answer.
@@ -47,6 +48,18 @@ impl Run {
     }
 
     pub(super) fn complete(&self, outcome: &Outcome) {
+        match outcome {
+            Ok(result) if result.len() > self.max_result => {
+                let (is, most) = (result.len(), self.max_result);
+                let why =
+                    format!("the result has {is} bytes, and this server sends {most} at most: ask for less of it");
+                self.answer(&Err(RpcError::internal(why)));
+            }
+            Ok(_) | Err(_) => self.answer(outcome),
+        }
+    }
+
+    fn answer(&self, outcome: &Outcome) {
         if self.slot.complete(self.timer.now(), outcome) {
             self.slot.span.answered(outcome);
         }
