@@ -16,6 +16,7 @@ use alloc::sync::Arc as StdArc;
 use core::task::{Context, Waker};
 use core::time::Duration;
 
+use super::mutant;
 use super::port::Timer;
 use super::sync::{Arc, AtomicU8, Mutex, Ordering};
 use crate::time::Instant;
@@ -111,8 +112,9 @@ impl Watch {
         timer: &StdArc<dyn Timer>,
         limit: Duration,
     ) -> Option<Instant> {
+        let early = mutant::is("stage-then-register").then(|| self.shutdown.stage());
         self.register(cx.waker());
-        if self.told != SERVING || self.shutdown.stage() == SERVING {
+        if self.told != SERVING || early.unwrap_or_else(|| self.shutdown.stage()) == SERVING {
             return None;
         }
         let now = timer.now();
