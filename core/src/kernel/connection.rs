@@ -110,15 +110,14 @@ impl<S: Service, L: Link> Connection<S, L> {
                 self.input_ended |= self.link.poll_ahead(cx).is_ready();
                 return Ok(Read::Blocked);
             }
-            let received = self.link.poll_recv(cx);
+            let Poll::Ready(received) = self.link.poll_recv(cx) else { return Ok(Read::Waits) };
             // Read for each message: handlers run in between.
             let now = self.engine.ports.timer.now();
             match received {
-                Poll::Pending => return Ok(Read::Waits),
-                Poll::Ready(Received::Message(text)) => self.engine.receive(now, text),
-                Poll::Ready(Received::Bad(bad)) => self.engine.receive_bad(bad),
-                Poll::Ready(Received::Closed) => self.close(now),
-                Poll::Ready(Received::Failed(error)) => {
+                Received::Message(text) => self.engine.receive(now, text),
+                Received::Bad(bad) => self.engine.receive_bad(bad),
+                Received::Closed => self.close(now),
+                Received::Failed(error) => {
                     self.close(now);
                     return Err(error);
                 }

@@ -23,7 +23,7 @@ use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordin
 use crate::id::RequestId;
 use crate::outbound::{self, Batch, Handle, Item, Popped};
 use crate::rpc::{
-    self, Cancellation, Message, RequestMeta, RpcError, code, encode, method, read_cancellation, request_meta,
+    self, Cancellation, Message, Params, RequestMeta, RpcError, checked_meta, code, encode, method, read_cancellation,
 };
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -128,12 +128,12 @@ impl<S: Service> Engine<S> {
     pub(super) fn receive(&mut self, now: Instant, text: &str) {
         self.counters.messages_in += 1;
         self.counters.bytes_in += text.len() as u64;
-        match rpc::parse(text) {
-            Ok(Message::Request { id, method, params }) => self.request(now, id, &method, params),
-            Ok(Message::Notification { method, params }) if method == method::CANCELLED => {
+        match rpc::parse_with_params(text) {
+            Ok((Message::Request { id, method, params }, read)) => self.request(now, id, &method, params, &read),
+            Ok((Message::Notification { method, params }, _)) if method == method::CANCELLED => {
                 self.cancelled(now, params);
             }
-            Ok(Message::Notification { .. } | Message::Response { .. }) => self.counters.ignored += 1,
+            Ok((Message::Notification { .. } | Message::Response { .. }, _)) => self.counters.ignored += 1,
             Err(bad) => {
                 self.counters.bad_messages += 1;
                 trace::bad_message();
@@ -160,8 +160,9 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>) {
-        let meta = match request_meta(method, params) {
+    /// `read` is what the library itself reads of `params`.
+    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>, read: &Params<'_>) {
+        let meta = match checked_meta(method, params, read) {
             Ok(meta) => meta,
             // An error under the id of a request in flight would settle that one (rule C10).
             Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
@@ -198,7 +199,7 @@ impl<S: Service> Engine<S> {
             token: token.map(StdArc::new),
             principal: self.principal.clone(),
         };
-        let call = Call::new(method, text);
+        let call = Call::new(method, text, &read.call);
         self.run(handle, slot, call, context);
     }
 

@@ -248,6 +248,10 @@ impl OutboundQueue {
         let mut state = self.state.lock();
         state.note_high();
         core::mem::swap(&mut state.signals, into);
+        // Whoever hears is awake: what it pushes itself need not wake it for another turn.
+        let consumer = state.consumer.take();
+        drop(state);
+        drop(consumer);
     }
 
     #[inline]

@@ -224,7 +224,7 @@ impl Tools {
 
     fn call_tool(&self, call: Call, cx: Context) -> Result<Answer, RpcError> {
         let invalid = |what: &str| Err(RpcError::invalid_params(what));
-        let Some([name, arguments]) = scan::members(&call.params, &["name", "arguments"]) else {
+        let Some([name, arguments]) = call.members() else {
             return invalid("params must not name a member twice");
         };
         let Some(name) = name.and_then(scan::text) else {
