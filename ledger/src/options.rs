@@ -9,6 +9,7 @@ use steady_core::time::WallTime;
 
 use crate::error::{BoxError, LedgerError};
 use crate::secret::Secret;
+use crate::task::TaskLimits;
 
 /// How to open a ledger. Every field has a default: `Options { schema: ".. ".into(), ..Options::default() }`.
 #[derive(Clone, Debug)]
@@ -21,6 +22,15 @@ pub struct Options {
     pub busy_timeout: Duration,
     /// How long a result is replayed. After that its key is refused, and still never runs again. Default: 7 days.
     pub retention: Duration,
+    /// How old a new key may be if it carries its time, as a UUID of version 7 and a ULID (in upper case) do. Older ones are
+    /// refused before anything runs, and in return [`Ledger::collect`](crate::Ledger::collect) deletes their tombstones
+    /// too. Other keys are not concerned. Choose it longer than any client retries. Default: none, tombstones stay for ever.
+    pub key_horizon: Option<Duration>,
+    /// The shortest key that is taken, in bytes. A short key is easily chosen twice. Default: 1.
+    pub min_key_len: usize,
+    /// How many messages may wait in the outbox, over all targets; an effect that leaves more is rolled back. Default:
+    /// 100,000.
+    pub outbox_capacity: u32,
     /// The key of the fingerprints. Default: 32 random bytes, made with the file and kept in it.
     pub secret: Option<Secret>,
     /// Where the ledger reads the time of its records. Default: the system's clock.
@@ -31,10 +41,14 @@ pub struct Options {
     pub durability: Durability,
     /// How long the SQL of one effect may run: after that it is interrupted and rolled back. Rust code between
     /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
-    /// [`LedgerError::Busy`](crate::LedgerError::Busy) after the same time. Default: 5 s.
+    /// [`LedgerError::Busy`] after the same time. Default: 5 s.
     pub effect_time: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
+    /// Which files are opened. Default: every ledger, and new ones are created.
+    pub opening: Opening,
+    /// How many tasks there may be, and how large. Default: see [`TaskLimits`].
+    pub tasks: TaskLimits,
     /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
     pub vfs: Option<Cow<'static, str>>,
 }
@@ -45,12 +59,17 @@ impl Default for Options {
             schema: Cow::Borrowed(""),
             busy_timeout: Duration::from_secs(5),
             retention: Duration::from_secs(7 * 24 * 60 * 60),
+            key_horizon: None,
+            min_key_len: 1,
+            outbox_capacity: 100_000,
             secret: None,
             clock: Clock::default(),
             entropy: Entropy::default(),
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
             executor: Executor::Thread,
+            opening: Opening::CreateOrMigrate,
+            tasks: TaskLimits::default(),
             vfs: None,
         }
     }
@@ -65,6 +84,17 @@ pub enum Durability {
     /// A crash of the process only. **A power cut can take back what was acknowledged**: a key then looks as if it had
     /// never run, and a retry runs it again. The file stays intact (`synchronous = NORMAL`).
     ProcessCrash,
+}
+
+/// Which files are opened as ledgers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Opening {
+    /// Creates a file that is not there or empty, and brings one of an older schema to the newest. Programs of an older
+    /// release refuse it from then on.
+    CreateOrMigrate,
+    /// Only a ledger of this release's schema; nothing in it is changed. For tools beside the program that owns the file.
+    Existing,
 }
 
 /// Who runs what writes.

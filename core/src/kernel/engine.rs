@@ -361,7 +361,7 @@ impl<S> Engine<S> {
         let gates = &self.queue.gates;
         ServerCounters {
             requests: self.coordinator.counters(),
-            progress_coalesced: self.coalesced + gates.superseded.get(),
+            progress_coalesced: self.coalesced + self.queue.superseded(),
             progress_refused: gates.refused.get(),
             ..self.counters
         }

@@ -3,27 +3,32 @@
 #[cfg(not(steady_loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicU8, Ordering},
+    atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 #[cfg(steady_loom)]
 pub(crate) use loom::sync::{
     Arc,
-    atomic::{AtomicU8, Ordering},
+    atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
-/// Holds what a process settles once; no model looks into it.
-#[cfg(steady_loom)]
+/// Holds what is made once; no model looks into it.
 pub(super) use std::sync::OnceLock;
+
+use std::sync::atomic::AtomicU64 as Untracked;
 
 /// A number that threads add to and no model looks into.
 #[derive(Debug, Default)]
-pub(super) struct Counter(std::sync::atomic::AtomicU64);
+pub(super) struct Counter(Untracked);
 
 impl Counter {
     #[inline]
     pub(super) fn add_one(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
     }
 
     pub(super) fn get(&self) -> u64 {
@@ -56,6 +61,17 @@ impl<T> Mutex<T> {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),
         }
+    }
+
+    /// The same, and whether another thread had it. In a model it always had: a thread that holds a lock there does so in
+    /// one step, and no other would ever meet it.
+    #[inline]
+    pub(crate) fn lock_or_meet(&self) -> (MutexGuard<'_, T>, bool) {
+        #[cfg(not(steady_loom))]
+        if let Ok(guard) = self.0.try_lock() {
+            return (guard, false);
+        }
+        (self.lock(), true)
     }
 
     /// Keeps the lock. Under the mutant of this name it is let go in between, and taken again.

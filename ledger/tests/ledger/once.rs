@@ -69,13 +69,13 @@ fn child_process() {
     }
 }
 
-struct Peer {
-    child: Child,
+pub(super) struct Peer {
+    pub(super) child: Child,
     lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
 }
 
 impl Peer {
-    fn spawn(test: &str, variable: &str, path: &Path) -> Self {
+    pub(super) fn spawn(test: &str, variable: &str, path: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture"])
             .env(variable, path)
@@ -88,7 +88,7 @@ impl Peer {
     }
 
     /// The next line that starts with this word; the harness writes lines of its own.
-    fn line(&mut self, word: &str) -> String {
+    pub(super) fn line(&mut self, word: &str) -> String {
         loop {
             let line = self.lines.next().expect("the child ended early").unwrap();
             if line.starts_with(word) {
@@ -97,7 +97,7 @@ impl Peer {
         }
     }
 
-    fn go(&mut self) {
+    pub(super) fn go(&mut self) {
         self.child.stdin.as_mut().unwrap().write_all(b"g").unwrap();
     }
 }

@@ -143,12 +143,10 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE)).map(drop)
 }
 
-/// What is off by default and can be tested anywhere: both sides of it are linted, and tests run with it.
-const OBSERVED: &str = "mcp-steady-core/tracing,mcp-steady-core/metrics";
-
+/// With every feature, as tests run, and core as most use it.
 fn clippy(cx: &mut Context) -> Result<(), Error> {
-    cx.line("cargo clippy --workspace --all-targets --keep-going -- -D warnings")?;
-    cx.line(&format!("cargo clippy -p mcp-steady-core --all-targets --features {OBSERVED} -- -D warnings")).map(drop)
+    cx.line("cargo clippy --workspace --all-features --all-targets --keep-going -- -D warnings")?;
+    cx.line("cargo clippy -p mcp-steady-core --all-targets -- -D warnings").map(drop)
 }
 
 /// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core
@@ -169,7 +167,7 @@ fn no_std(cx: &mut Context) -> Result<(), Error> {
 }
 
 fn docs(cx: &mut Context) -> Result<(), Error> {
-    let command = Command::line("cargo doc --workspace --no-deps --document-private-items --keep-going");
+    let command = Command::line("cargo doc --workspace --all-features --no-deps --document-private-items --keep-going");
     cx.run(&command.env("RUSTDOCFLAGS", "-D warnings")).map(drop)
 }
 
@@ -191,12 +189,11 @@ pub(crate) fn run_tests(cx: &mut Context, which: TestRun) -> Result<(TestResults
 
 fn test_command(nextest: bool, which: TestRun) -> Command {
     let command = if nextest {
-        Command::line("cargo nextest run --workspace --no-fail-fast --status-level all")
+        Command::line("cargo nextest run --workspace --all-features --no-fail-fast --status-level all")
             .env("NEXTEST_HIDE_PROGRESS_BAR", "1")
     } else {
-        Command::line("cargo test --workspace --no-fail-fast")
+        Command::line("cargo test --workspace --all-features --no-fail-fast")
     };
-    let command = command.args(["--features", OBSERVED]);
     match which {
         TestRun::All => command,
         TestRun::Statements => command.args(["statement_"]),
@@ -209,7 +206,7 @@ fn test(cx: &mut Context) -> Result<(), Error> {
     cx.say(&format!("{} tests ran", tests.len()));
     cx.tests = Some(tests);
     // Without nextest these have run already.
-    let docs = if nextest { cx.line("cargo test --doc --workspace").map(drop) } else { Ok(()) };
+    let docs = if nextest { cx.line("cargo test --doc --workspace --all-features").map(drop) } else { Ok(()) };
     done.and(docs)
 }
 
