@@ -22,6 +22,7 @@ mod port;
 mod queue;
 mod service;
 mod shutdown;
+mod signals;
 mod slot;
 mod staging;
 mod stats;

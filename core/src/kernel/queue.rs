@@ -10,7 +10,8 @@ use core::task::{Context, Poll, Waker};
 
 use super::cells::Cells;
 use super::mutant;
-use super::sync::{Counter, Mutex, MutexGuard};
+use super::signals::{Gates, Signals};
+use super::sync::{Mutex, MutexGuard};
 use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
@@ -21,16 +22,6 @@ pub struct OutboundQueue {
     cells: Cells,
     /// What slots counted before anything came here.
     pub(super) gates: Box<Gates>,
-}
-
-/// What the gates of all requests did to progress. Slots write here, so it shares no cache line with what others read.
-#[derive(Debug, Default)]
-#[repr(align(128))]
-pub(super) struct Gates {
-    /// A value that was held back gave way to a newer one.
-    pub(super) superseded: Counter,
-    /// A value did not increase, or its request was over.
-    pub(super) refused: Counter,
 }
 
 /// Apart from what is read without the lock: every holder writes here.
@@ -45,32 +36,6 @@ struct State {
     /// cap; while there is one, the connection reads no further request.
     backlog: VecDeque<Refused>,
     signals: Signals,
-}
-
-/// What handlers told the consumer since it last looked.
-#[derive(Debug, Default)]
-pub(super) struct Signals {
-    /// Requests whose held progress may go at this time.
-    pub(super) held: Vec<(Handle, Instant)>,
-    /// Requests whose handler has ended.
-    pub(super) ended: Vec<Handle>,
-    /// What became of progress and notices in the buffer.
-    pub(super) coalesced: u64,
-    pub(super) dropped: u64,
-    /// The most that waited: messages and text bytes.
-    pub(super) high: (usize, usize),
-}
-
-impl Signals {
-    #[inline]
-    fn note(&mut self, pushed: Pushed) -> Pushed {
-        match pushed {
-            Pushed::Queued | Pushed::Closed => {}
-            Pushed::Coalesced => self.coalesced += 1,
-            Pushed::Evicted(count) => self.dropped += count as u64,
-        }
-        pushed
-    }
 }
 
 impl OutboundQueue {
@@ -317,9 +282,7 @@ impl State {
     #[inline]
     fn note_high(&mut self) {
         let messages = self.outbound.evictable() + self.outbound.kept() + self.backlog.len();
-        let (evictable, kept) = self.outbound.bytes();
-        let (high, high_bytes) = self.signals.high;
-        self.signals.high = (high.max(messages), high_bytes.max(evictable + kept));
+        self.signals.note_high(messages, self.outbound.bytes());
     }
 
     /// Whether a final or a producer waits for room.
