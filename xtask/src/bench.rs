@@ -63,7 +63,7 @@ const BENCHES: &[Bench] = &[
         name: "stdio",
         package: "mcp-steady-stdio",
         target: "stdio",
-        about: "calls over stdio, and the time from end of input to exit",
+        about: "calls over stdio, cancellation, the end, a clean build; against rmcp if STEADY_RMCP_BENCH names its harness",
         source: Source::Lines,
     },
 ];

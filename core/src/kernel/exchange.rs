@@ -11,13 +11,16 @@ use super::Ports;
 use super::alarm::Alarm;
 use super::engine::{Engine, ServerConfig};
 use super::service::Service;
+use super::shutdown::Watch;
 use super::staging;
 use crate::coordinator::Event;
+use crate::transport::Transport;
 
 /// A served exchange.
 pub struct Exchange<S: Service> {
     engine: Engine<S>,
     alarm: Alarm,
+    watch: Watch,
     over: bool,
 }
 
@@ -28,16 +31,29 @@ impl<S: Service> Exchange<S> {
     pub fn start(service: Arc<S>, ports: Ports, config: ServerConfig, text: &str) -> Self {
         let mut engine = Engine::new(service, ports, config);
         let now = engine.ports.timer.now();
+        let watch = Watch::new(engine.config.shutdown.clone());
+        if engine.config.shutdown.is_draining() {
+            engine.drain(now, Transport::Http);
+        }
         engine.receive(now, text);
-        Self { engine, alarm: Alarm::default(), over: false }
+        Self { engine, alarm: Alarm::default(), watch, over: false }
     }
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
     pub fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
         loop {
             let now = self.engine.ports.timer.now();
+            let Engine { ports, config, .. } = &self.engine;
+            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+                self.engine.drain(now, Transport::Http);
+            }
+            if self.watch.is_cut(now) {
+                self.engine.cut(now);
+            }
             let wake_at = self.engine.poll_timers(now);
+            let before = out.len();
             if let Some((popped, ())) = self.engine.pop(|item| staging::append(out, item)) {
+                self.engine.sent(out.len() - before);
                 self.over = popped.last || popped.handle.is_none();
                 return Poll::Ready(Some(self.over));
             }
@@ -45,7 +61,8 @@ impl<S: Service> Exchange<S> {
                 return Poll::Ready(None);
             }
             let timer = &self.engine.ports.timer;
-            if self.engine.queue.park(cx).is_pending() && self.alarm.poll(cx, timer, [wake_at]).is_pending() {
+            let deadlines = [wake_at, self.watch.wake_at()];
+            if self.engine.queue.park(cx).is_pending() && self.alarm.poll(cx, timer, deadlines).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -56,6 +73,8 @@ impl<S: Service> Drop for Exchange<S> {
     fn drop(&mut self) {
         let now = self.engine.ports.timer.now();
         self.engine.close(now, Event::Cancel);
+        self.engine.hear();
+        self.engine.publish();
     }
 }
 
