@@ -92,13 +92,16 @@ impl Site {
             Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         })?;
-        match look(&conn)? {
-            Content::Ledger { .. } => {}
-            Content::Nothing => return Err(LedgerError::ForeignFile),
-        }
+        let Content::Ledger { schema } = look(&conn)? else { return Err(LedgerError::ForeignFile) };
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
-        Ok(Db { conn, guard })
+        let db = Db { conn, guard };
+        if access == Access::Write {
+            let transaction = Transaction::begin(&db)?;
+            sync_log(&db.conn, schema)?;
+            transaction.commit().map_err(|failure| failure.nothing_committed())?;
+        }
+        Ok(db)
     }
 
     fn open(&self, flags: OpenFlags) -> Result<Connection, LedgerError> {
@@ -186,6 +189,7 @@ fn initialise(
         Content::Ledger { schema } => schema,
     };
     schema::migrate(&db.conn, found)?;
+    sync_log(&db.conn, schema::NEWEST)?;
     if found == 0 {
         let (secret, kept) = match configured {
             Some(secret) => (secret.clone(), None),
@@ -212,6 +216,14 @@ fn initialise(
     }
     transaction.commit().map_err(|failure| failure.nothing_committed())?;
     Ok(secret)
+}
+
+/// Makes the commit of the current transaction sync the log, for which it has to write something.
+///
+/// A process that died, or a connection that was given up, can have left a commit in the log that was never synced.
+/// SQLite finds it there and shows it; answered from, it must survive a power cut.
+fn sync_log(conn: &Connection, schema: i64) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "user_version", schema)
 }
 
 fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret, LedgerError> {

@@ -29,6 +29,8 @@ pub enum Call {
     ShmMap,
     /// Delete a file.
     Delete,
+    /// Wait for a lock that others hold.
+    Sleep,
 }
 
 /// Which file of a database is meant.

@@ -52,10 +52,11 @@ impl Image {
     }
 }
 
-/// Shows to `visit` every image of a recording that began with no files. The seed decides about subsets and tears.
+/// Shows to `visit` every image of a recording that began with no files, each with the event at which the power was cut.
+/// The seed decides about subsets and tears. An image costs nothing until it is asked for.
 ///
 /// Each write, truncation and deletion is cut in all ways that it knows; each sync in its middle, and after it.
-pub fn images(events: &[Event], seed: u64, mut visit: impl FnMut(&dyn Fn() -> Image)) {
+pub fn images(events: &[Event], seed: u64, mut visit: impl FnMut(usize, &dyn Fn() -> Image)) {
     let (mut disk, mut rng, mut notes) = (Files::default(), Rng(seed), 0);
     for (at, event) in events.iter().enumerate() {
         let mut cuts: &[Cut] = &[Cut::Dropped, Cut::Kept, Cut::Subset];
@@ -88,12 +89,12 @@ fn show(
     (at, notes): (usize, usize),
     cuts: &[Cut],
     rng: &mut Rng,
-    visit: &mut impl FnMut(&dyn Fn() -> Image),
+    visit: &mut impl FnMut(usize, &dyn Fn() -> Image),
 ) {
     for &cut in cuts {
         let seed = rng.next();
         // Whoever does not want it does not pay for it.
-        visit(&|| Image { at, cut, notes, files: disk.after(cut, &mut Rng(seed)) });
+        visit(at, &|| Image { at, cut, notes, files: disk.after(cut, &mut Rng(seed)) });
     }
 }
 
@@ -276,7 +277,7 @@ mod tests {
 
     fn all(events: &[Event]) -> Vec<Image> {
         let mut all = Vec::new();
-        images(events, 1, |image| all.push(image()));
+        images(events, 1, |_, image| all.push(image()));
         all
     }
 
@@ -302,7 +303,7 @@ mod tests {
     fn a_torn_write_ends_at_a_sector() {
         let long = vec![7; 2000];
         for seed in 0..50 {
-            images(&[write("a", 24, &long)], seed, |image| {
+            images(&[write("a", 24, &long)], seed, |_, image| {
                 let image = image();
                 if image.cut == Cut::Torn {
                     let size = image.files["a"].len();
@@ -322,7 +323,7 @@ mod tests {
         ];
         let mut firsts = BTreeSet::new();
         for seed in 0..20 {
-            images(&events, seed, |image| {
+            images(&events, seed, |_, image| {
                 let image = image();
                 if image.at == 3 && image.cut == Cut::Dropped {
                     assert_eq!(&image.files["a"][3..], b"two");

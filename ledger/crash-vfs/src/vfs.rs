@@ -253,9 +253,19 @@ forward_vfs! {
     access as xAccess(path: *const c_char, flags: c_int, out: *mut c_int);
     full_pathname as xFullPathname(path: *const c_char, size: c_int, out: *mut c_char);
     randomness as xRandomness(size: c_int, out: *mut c_char);
-    sleep as xSleep(micros: c_int);
     last_error as xGetLastError(size: c_int, out: *mut c_char);
     current_time as xCurrentTimeInt64(out: *mut i64);
+}
+
+unsafe extern "C" fn sleep(vfs: *mut sqlite3_vfs, micros: c_int) -> c_int {
+    // SAFETY: see above.
+    unsafe {
+        let App { disk, real } = app(vfs);
+        match (disk.answer(Call::Sleep, Kind::Other), (**real).xSleep) {
+            (Answer::Do, Some(method)) => method(*real, micros),
+            (Answer::Do | Answer::Pretend | Answer::Fail(_), _) => micros,
+        }
+    }
 }
 
 unsafe extern "C" fn close(file: *mut sqlite3_file) -> c_int {

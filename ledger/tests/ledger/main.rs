@@ -6,6 +6,8 @@ mod files;
 mod migration;
 mod model;
 mod once;
+#[path = "../support/peer.rs"]
+mod peer;
 mod privacy;
 mod replay;
 mod states;

@@ -17,6 +17,8 @@ pub(crate) struct Told {
     pub(crate) begun: BTreeSet<u64>,
     /// What was acknowledged.
     pub(crate) receipts: BTreeMap<u64, Receipt>,
+    /// The calls that failed for certain, and were not made again.
+    pub(crate) absent: BTreeSet<u64>,
     /// How many calls without a key began, and how many were acknowledged.
     pub(crate) walk_ins: (u64, u64),
 }
@@ -75,13 +77,13 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     (
         "effects of no committed key",
-        "SELECT count(*) FROM effect AS e WHERE NOT EXISTS
-         (SELECT 1 FROM ledger_key AS k WHERE k.key = e.key AND k.state = 2)",
+        "SELECT count(*) FROM effect WHERE key NOT IN (SELECT key FROM ledger_key WHERE state = 2)",
     ),
     ("balance against effects", "SELECT abs((SELECT balance FROM account) - (SELECT count(*) FROM effect))"),
     (
         "results of no key",
-        "SELECT count(*) FROM ledger_result AS r WHERE NOT EXISTS (SELECT 1 FROM ledger_key WHERE result_id = r.id)",
+        "SELECT count(*) FROM ledger_result
+         WHERE id NOT IN (SELECT result_id FROM ledger_key WHERE result_id IS NOT NULL)",
     ),
     (
         "keys whose result is missing",
@@ -133,21 +135,80 @@ fn acknowledged(ledger: &Ledger, number: u64, receipt: &Receipt) -> Result<(), V
 /// A retry has the effect now, if it did not have it; a retry of that one has it no more.
 fn retried(ledger: &Ledger, tables: &rusqlite::Connection, number: u64, told: &Told) -> Result<(), Violation> {
     let first = call(ledger, number, true).map_err(unusable)?;
-    // It failed each time before the crash: nothing of it can be there.
-    if fate(number) == Fate::Abort && first.is_replay() && !told.receipts.contains_key(&number) {
-        return Err(Violation::Wrong(format!("order-{number} was rolled back and is replayed")));
+    let failed = told.absent.contains(&number) || fate(number) == Fate::Abort;
+    if failed && first.is_replay() && !told.receipts.contains_key(&number) {
+        return Err(Violation::Wrong(format!("order-{number} failed for certain and is replayed")));
     }
     let first = first.into_inner();
     if call(ledger, number, true).map_err(unusable)? != Executed::Replayed(first.clone()) {
         return Err(Violation::Wrong(format!("order-{number} is not replayed as it was")));
     }
-    let rows = "SELECT count(*) FROM effect WHERE key = ?1 AND id = ?2 OR key = ?1";
     let count: i64 = tables
-        .query_row(rows, (key(number).as_str(), first.effect), |row| row.get(0))
+        .query_row("SELECT count(*) FROM effect WHERE key = ?1", [key(number).as_str()], |row| row.get(0))
         .map_err(|error| Violation::Unusable(error.to_string()))?;
     match (first.effect.is_some(), count) {
         (true, 1) | (false, 0) => Ok(()),
         (true, 0) => Err(Violation::Half(format!("order-{number} has no effect"))),
         (..) => Err(Violation::Twice(format!("order-{number}: {count} effects"))),
+    }
+}
+
+/// What the checker must refuse: each a change that no crash may make.
+#[cfg(test)]
+mod broken {
+    use super::*;
+
+    /// The change, and what it has to be called.
+    const CHANGES: &[(&str, fn(&Violation) -> bool)] = &[
+        ("DELETE FROM effect WHERE key = 'order-1'", |found| matches!(found, Violation::Half(_))),
+        ("INSERT INTO effect(key, pad) VALUES ('order-1', '')", |found| matches!(found, Violation::Half(_))),
+        ("INSERT INTO effect(key, pad) VALUES ('order-99', '')", |found| matches!(found, Violation::Half(_))),
+        ("UPDATE account SET balance = balance + 1", |found| matches!(found, Violation::Half(_))),
+        ("INSERT INTO walk_in DEFAULT VALUES", |found| matches!(found, Violation::Half(_))),
+        ("DELETE FROM ledger_result WHERE id = 1", |found| matches!(found, Violation::Half(_))),
+        ("INSERT INTO ledger_result(body) VALUES (x'31')", |found| matches!(found, Violation::Half(_))),
+        (
+            "DELETE FROM ledger_result WHERE id = (SELECT result_id FROM ledger_key WHERE key = 'order-1');
+             DELETE FROM ledger_key WHERE key = 'order-1'; DELETE FROM effect WHERE key = 'order-1';
+             UPDATE account SET balance = balance - 1",
+            |found| matches!(found, Violation::Lost(_)),
+        ),
+        ("DELETE FROM walk_in; DELETE FROM ledger_unkeyed", |found| matches!(found, Violation::Lost(_))),
+        ("UPDATE ledger_result SET body = x'31' WHERE id = 1", |found| matches!(found, Violation::Unusable(_))),
+        ("UPDATE ledger_meta SET secret_check = zeroblob(32)", |found| matches!(found, Violation::Unusable(_))),
+    ];
+
+    #[test]
+    fn a_file_that_no_crash_may_leave_is_refused() {
+        let run = |change: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("shop.db");
+            let ledger = Ledger::open(&path, shop::options()).unwrap();
+            let mut told = Told { begun: [1, 2, 3, 4].into(), walk_ins: (2, 1), ..Told::default() };
+            for number in 1..4 {
+                told.receipts.insert(number, call(&ledger, number, false).unwrap().into_inner());
+            }
+            shop::walk_in(&ledger).unwrap();
+            ledger.close().unwrap();
+            stranger(&path, None).unwrap().execute_batch(change).unwrap();
+            check(&path, None, &told)
+        };
+        assert_eq!(run(""), Ok(()));
+        for (change, expected) in CHANGES {
+            let found = run(change).expect_err(change);
+            assert!(expected(&found), "{change}: {found}");
+        }
+    }
+
+    #[test]
+    fn a_receipt_that_is_not_the_stored_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("shop.db");
+        let ledger = Ledger::open(&path, shop::options()).unwrap();
+        let mut receipt = call(&ledger, 1, false).unwrap().into_inner();
+        ledger.close().unwrap();
+        receipt.effect = Some(99);
+        let told = Told { begun: [1].into(), receipts: [(1, receipt)].into(), ..Told::default() };
+        assert!(matches!(check(&path, None, &told), Err(Violation::Wrong(_))));
     }
 }

@@ -4,9 +4,11 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 
-use steady_crash_vfs::{Answer, Call, Cut, Disk, Event, Image, Rng, images};
+use steady_crash_vfs::{Answer, Asked, Call, Cut, Disk, Event, Image, Kind, images};
+use steady_ledger::rusqlite::ffi;
 use steady_ledger::{Durability, Ledger, LedgerError, Options};
 
 use crate::amount;
@@ -126,21 +128,25 @@ impl Tally {
         }
     }
 
-    /// Two threads share the images of a run.
-    fn check_all(&mut self, run: &Run, plain: Disk, seed: u64, from: usize) {
+    fn check_all(&mut self, run: &Run, plain: Disk, seed: u64) {
+        self.check_some(run, plain, seed, 0, 1);
+    }
+
+    /// Checks every so many images of those that were cut at this event or later. Two threads share them.
+    fn check_some(&mut self, run: &Run, plain: Disk, seed: u64, from: usize, every: usize) {
         let halves: Vec<Self> = thread::scope(|threads| {
             let workers: Vec<_> = (0..2)
                 .map(|half| {
                     threads.spawn(move || {
                         let (mut tally, mut place) = (Self::default(), 0);
                         let folder = tempfile::tempdir().unwrap();
-                        images(&run.events, seed, |build| {
+                        images(&run.events, seed, |at, build| {
+                            if at < from {
+                                return;
+                            }
                             place += 1;
-                            if place % 2 == half {
-                                let image = build();
-                                if image.at >= from {
-                                    tally.check(run, &image, folder.path(), plain);
-                                }
+                            if place % (2 * every) == half * every {
+                                tally.check(run, &build(), folder.path(), plain);
                             }
                         });
                         tally
@@ -167,9 +173,111 @@ fn a_power_cut_loses_nothing_that_was_acknowledged_and_leaves_no_half() {
             break;
         }
         let run = record(disk, &on(disk), 2, 12);
-        tally.check_all(&run, plain, seed, 0);
+        tally.check_all(&run, plain, seed);
     }
     println!("crash images: {} {:?}", tally.images, tally.by_cut);
     assert!(tally.violations.is_empty(), "{} of {}: {:?}", tally.violations.len(), tally.images, tally.violations[0]);
     assert!(tally.images >= 1000 && tally.by_cut.iter().all(|count| *count > 50), "{:?}", tally.by_cut);
+}
+
+#[test]
+fn the_same_search_finds_what_a_disk_loses_that_lies_about_syncs() {
+    let (disk, plain) = (Disk::register("crash-lies"), Disk::register("crash-lies-plain"));
+    disk.ask(|asked| if asked.call == Call::Sync { Answer::Pretend } else { Answer::Do });
+    let run = record(disk, &on(disk), 2, 12);
+    let mut tally = Tally::default();
+    tally.check_all(&run, plain, 1);
+    let lost = tally.count(|violation| matches!(violation, Violation::Lost(_)));
+    let broken = tally.count(|violation| matches!(violation, Violation::Half(_) | Violation::Unusable(_)));
+    println!("lying syncs: {} images, {lost} lost, {broken} broken", tally.images);
+    assert!(lost > 50 && broken > 0, "{lost} lost, {broken} broken of {}", tally.images);
+}
+
+#[test]
+fn the_same_search_finds_what_the_weaker_durability_loses() {
+    let (disk, plain) = (Disk::register("crash-normal"), Disk::register("crash-normal-plain"));
+    let options = Options { durability: Durability::ProcessCrash, ..on(disk) };
+    let run = record(disk, &options, 2, 12);
+    let mut tally = Tally::default();
+    tally.check_all(&run, plain, 1);
+    let lost = tally.count(|violation| matches!(violation, Violation::Lost(_)));
+    println!("ProcessCrash: {} images, {lost} lost", tally.images);
+    assert!(lost > 20, "{lost} of {}", tally.images);
+    // It is documented to lose, not to break.
+    let others: Vec<_> = tally.violations.iter().filter(|(_, found)| !matches!(found, Violation::Lost(_))).collect();
+    assert!(others.is_empty(), "{:?}", others[0]);
+}
+
+/// A process dies between writing to the log and syncing it. The next one finds the commit in the log, and answers from
+/// it; then the power is cut.
+#[test]
+fn what_a_killed_process_left_unsynced_is_synced_before_it_is_answered() {
+    let (disk, plain) = (Disk::register("crash-killed"), Disk::register("crash-killed-plain"));
+    let first = record(disk, &on(disk), 1, 6);
+    let mut killed = Vec::new();
+    images(&first.events, 1, |at, build| {
+        // What is in the log whole, and not synced yet.
+        let syncs_next = matches!(first.events.get(at + 1), Some(Event::Sync { file }) if file.ends_with("-wal"));
+        if syncs_next {
+            killed.extend(Some(build()).filter(|image| image.cut == Cut::Kept));
+        }
+    });
+    let mut tally = Tally::default();
+    for (seed, image) in (0..).zip(killed) {
+        let folder = tempfile::tempdir().unwrap();
+        image.write(folder.path()).unwrap();
+        let told = first.told(image.notes);
+        disk.record();
+        let mut receipts = first.receipts.clone();
+        receipts.retain(|(number, _)| told.receipts.contains_key(number));
+        {
+            let ledger = Ledger::open(folder.path().join("shop.db"), on(disk)).unwrap();
+            for &number in told.begun.difference(&told.receipts.keys().copied().collect()) {
+                match call(&ledger, number, false) {
+                    Ok(done) => receipts.push((number, done.into_inner())),
+                    Err(LedgerError::Aborted(_)) => continue,
+                    Err(error) => panic!("{error}"),
+                }
+                disk.note(number * 2 + 1);
+            }
+            ledger.close().unwrap();
+        }
+        // The events after the kill are those of another process; what was pending on the disk still is.
+        let events = [&first.events[..=image.at], &disk.recorded()].concat();
+        tally.check_some(&Run { events, receipts }, plain, seed, image.at + 1, 3);
+    }
+    println!("killed, then cut: {} images", tally.images);
+    assert!(tally.violations.is_empty(), "{} of {}: {:?}", tally.violations.len(), tally.images, tally.violations[0]);
+}
+
+/// A sync that fails can lose what it should have kept, and the next one says nothing of it.
+#[test]
+fn a_failed_sync_loses_nothing_that_was_acknowledged() {
+    let (disk, plain) = (Disk::register("crash-fsync"), Disk::register("crash-fsync-plain"));
+    let mut tally = Tally::default();
+    for failing in 0..12 {
+        let dir = tempfile::tempdir().unwrap();
+        disk.record();
+        let ledger = Ledger::open(dir.path().join("shop.db"), on(disk)).unwrap();
+        let left = std::sync::atomic::AtomicUsize::new(failing);
+        disk.ask(move |Asked { call, file }| {
+            let counts = call == Call::Sync && file == Kind::Wal;
+            let fails = counts && left.fetch_update(SeqCst, SeqCst, |left| Some(left.wrapping_sub(1))) == Ok(0);
+            if fails { Answer::Fail(ffi::SQLITE_IOERR_FSYNC) } else { Answer::Do }
+        });
+        let mut receipts = Vec::new();
+        for number in (0..10).filter(|number| fate(*number) != Fate::Abort) {
+            disk.note(number * 2);
+            // A client tries again until it has an answer.
+            let answers = std::iter::repeat_with(|| call(&ledger, number, true)).take(5);
+            let answer = answers.filter_map(Result::ok).next().expect("one sync fails only");
+            receipts.push((number, answer.into_inner()));
+            disk.note(number * 2 + 1);
+        }
+        disk.ask_nobody();
+        drop(ledger);
+        tally.check_some(&Run { events: disk.recorded(), receipts }, plain, failing as u64, 0, 11);
+    }
+    println!("failed syncs: {} images", tally.images);
+    assert!(tally.violations.is_empty(), "{} of {}: {:?}", tally.violations.len(), tally.images, tally.violations[0]);
 }

@@ -5,6 +5,10 @@
 
 mod check;
 mod crash;
+mod faults;
+mod kill;
+#[path = "../support/peer.rs"]
+mod peer;
 mod shop;
 
 /// How much of something to do: what the variable says, or the default.

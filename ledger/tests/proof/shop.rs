@@ -11,6 +11,7 @@ pub(crate) const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS account(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL) STRICT;
     INSERT OR IGNORE INTO account VALUES (1, 0);
     CREATE TABLE IF NOT EXISTS effect(id INTEGER PRIMARY KEY, key TEXT NOT NULL, pad TEXT NOT NULL) STRICT;
+    CREATE INDEX IF NOT EXISTS effect_key ON effect(key);
     CREATE TABLE IF NOT EXISTS walk_in(id INTEGER PRIMARY KEY) STRICT;
 ";
 
@@ -21,6 +22,14 @@ pub(crate) struct Receipt {
     pub(crate) effect: Option<i64>,
     /// Makes results, and rows, of many sizes.
     pad: String,
+}
+
+impl Receipt {
+    /// What the call of this number answers. Some results, and rows, need overflow pages.
+    pub(crate) fn new(number: u64, effect: Option<i64>) -> Self {
+        let size = number * 37 % 300 + number % 11 / 10 * 6000;
+        Self { effect, pad: "x".repeat(usize::try_from(size).unwrap()) }
+    }
 }
 
 /// What a call's number makes of it.
@@ -58,20 +67,38 @@ pub(crate) fn on(disk: Disk) -> Options {
 
 /// The call of this number, as a client makes it; `retry` if an earlier one may have failed.
 pub(crate) fn call(ledger: &Ledger, number: u64, retry: bool) -> Result<Executed<Receipt>, LedgerError> {
+    call_then(ledger, number, retry, |_| {})
+}
+
+/// As [`call`], with something to do in the effect once it has written what it writes.
+pub(crate) fn call_then(
+    ledger: &Ledger,
+    number: u64,
+    retry: bool,
+    then: impl Fn(&Receipt) + Send + 'static,
+) -> Result<Executed<Receipt>, LedgerError> {
     let arguments = format!(r#"{{"order":{number}}}"#);
-    ledger.execute(&Request::new(&scope(), &key(number), &arguments), move |tx| charge(tx, number, retry))
+    ledger.execute(&Request::new(&scope(), &key(number), &arguments), move |tx| {
+        let done = charge(tx, number, retry);
+        if let Ok(receipt) | Err(EffectError::Reject(receipt)) = &done {
+            then(receipt);
+        }
+        done
+    })
 }
 
 /// The effect of a call.
-pub(crate) fn charge(tx: &mut EffectTx<'_>, number: u64, retry: bool) -> Result<Receipt, EffectError<Receipt>> {
-    // Some results and rows need overflow pages.
-    let pad = "x".repeat(usize::try_from(number * 37 % 300 + (number % 11 / 10) * 6000).unwrap());
+fn charge(tx: &mut EffectTx<'_>, number: u64, retry: bool) -> Result<Receipt, EffectError<Receipt>> {
+    let mut receipt = Receipt::new(number, None);
     tx.execute("UPDATE account SET balance = balance + 1 WHERE id = 1", [])?;
-    tx.execute("INSERT INTO effect(key, pad) VALUES (?1, ?2)", (format!("order-{number}"), &pad))?;
+    tx.execute("INSERT INTO effect(key, pad) VALUES (?1, ?2)", (format!("order-{number}"), &receipt.pad))?;
     match fate(number) {
-        Fate::Reject => Err(EffectError::Reject(Receipt { effect: None, pad })),
+        Fate::Reject => Err(EffectError::Reject(receipt)),
         Fate::Abort if !retry => Err(EffectError::Abort("no luck at first".into())),
-        Fate::Commit | Fate::Abort => Ok(Receipt { effect: Some(tx.last_insert_rowid()), pad }),
+        Fate::Commit | Fate::Abort => {
+            receipt.effect = Some(tx.last_insert_rowid());
+            Ok(receipt)
+        }
     }
 }
 
