@@ -45,6 +45,7 @@ mod file;
 mod guard;
 mod lane;
 mod ledger;
+mod mutant;
 mod options;
 mod record;
 mod request;

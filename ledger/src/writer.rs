@@ -43,7 +43,7 @@ impl Writer {
     pub(crate) fn start(lane: Lane, executor: Executor, patience: Duration) -> Result<Self, LedgerError> {
         let shared = Arc::new(Shared { queue: Queue::new(CAPACITY), lane, current: Current::default(), patience });
         let inline = matches!(executor, Executor::Inline);
-        let thread = if inline { None } else { Some(shared.spawn()?) };
+        let thread = if inline { None } else { Some(Shared::spawn(Arc::clone(&shared))?) };
         Ok(Self { shared, thread: Mutex::new(thread), inline })
     }
 
@@ -103,8 +103,8 @@ impl Drop for Writer {
 }
 
 impl Shared {
-    fn spawn(self: &Arc<Self>) -> Result<JoinHandle<Result<(), LedgerError>>, LedgerError> {
-        let shared = Arc::clone(self);
+    /// Not a method: the locks that stand in under loom have no such receiver.
+    fn spawn(shared: Arc<Self>) -> Result<JoinHandle<Result<(), LedgerError>>, LedgerError> {
         let body = move || {
             let _rest = Rest(&shared.queue);
             while let Some(units) = shared.queue.take(MAX_BATCH) {

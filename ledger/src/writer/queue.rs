@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use crate::mutant;
 use crate::sync::{Condvar, Mutex, wait};
 
 /// A bounded queue of many producers and one consumer.
@@ -40,6 +41,7 @@ impl<T> Queue<T> {
             if state.waiting.len() >= self.capacity {
                 return Err(Refused::Full);
             }
+            state = self.state.keep(state, "queue-look-then-push");
             state.waiting.push_back(item);
         }
         self.filled.notify_one();
@@ -50,10 +52,11 @@ impl<T> Queue<T> {
     /// taken in before the close still comes out.
     pub(crate) fn take(&self, max: usize) -> Option<Vec<T>> {
         let mut state = self.state.lock();
-        while state.waiting.is_empty() {
+        while state.waiting.is_empty() || mutant::is("queue-end-at-close") && state.closed {
             if state.closed {
                 return None;
             }
+            state = self.state.keep(state, "queue-park-outside-lock");
             state = wait(&self.filled, state);
         }
         let count = state.waiting.len().min(max);
@@ -63,6 +66,8 @@ impl<T> Queue<T> {
     /// Refuses every further item.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
-        self.filled.notify_all();
+        if !mutant::is("queue-close-wakes-nobody") {
+            self.filled.notify_all();
+        }
     }
 }

@@ -6,6 +6,7 @@
 mod check;
 mod crash;
 mod faults;
+mod history;
 mod kill;
 #[path = "../support/peer.rs"]
 mod peer;
