@@ -4,20 +4,24 @@
 //! process holds on it.
 
 use std::borrow::Cow;
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags};
-use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
+use crate::external::store::sweep;
 use crate::guard::{Guard, Speaker};
-use crate::options::{Durability, Entropy};
+use crate::options::{Clock, Durability, Entropy};
 use crate::schema;
 use crate::secret::Secret;
+use crate::stats::SharedMeters;
+use crate::time::Timekeeper;
 use crate::transaction::Transaction;
 
 /// `LDGR`, at a fixed place in the header of every ledger.
@@ -49,6 +53,7 @@ pub(crate) struct Site {
     pub(crate) busy_timeout: Duration,
     pub(crate) durability: Durability,
     pub(crate) effect_time: Duration,
+    pub(crate) meters: SharedMeters,
 }
 
 /// What is in a file.
@@ -62,14 +67,14 @@ enum Content {
 
 impl Site {
     /// Makes the file a ledger if it is new, brings the application's tables into it, and returns a connection to it
-    /// with its secret.
+    /// with its secret and its time.
     pub(crate) fn found(
         &self,
         secret: Option<&Secret>,
         entropy: &Entropy,
         schema: &str,
-        now: WallTime,
-    ) -> Result<(Db, Secret), LedgerError> {
+        clock: Clock,
+    ) -> Result<(Db, Secret, Timekeeper), LedgerError> {
         let version = rusqlite::version_number();
         if version < MIN_SQLITE {
             return Err(LedgerError::OldSqlite { version });
@@ -81,9 +86,10 @@ impl Site {
         self.use_wal(&conn)?;
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
+        self.watch_log(&mut conn)?;
         let db = Db { conn, guard };
-        let secret = initialise(&db, secret, entropy, schema, now)?;
-        Ok((db, secret))
+        let (secret, clock) = initialise(&db, secret, entropy, schema, clock)?;
+        Ok((db, secret, clock))
     }
 
     /// Another connection to a file that is a ledger.
@@ -95,6 +101,9 @@ impl Site {
         let Content::Ledger { schema } = look(&conn)? else { return Err(LedgerError::ForeignFile) };
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
+        if access == Access::Write {
+            self.watch_log(&mut conn)?;
+        }
         let db = Db { conn, guard };
         if access == Access::Write {
             let transaction = Transaction::begin(&db)?;
@@ -128,11 +137,24 @@ impl Site {
              PRAGMA cell_size_check = ON;
              PRAGMA mmap_size = 0;
              PRAGMA temp_store = MEMORY;
+             PRAGMA secure_delete = ON;
              PRAGMA journal_size_limit = 67108864;",
         )?;
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(())
+    }
+
+    /// Counts the pages of the log after each commit. This takes the place of SQLite's own way to move the log into the
+    /// database, which is the writer's affair: see `writer::upkeep`.
+    fn watch_log(&self, conn: &mut Connection) -> rusqlite::Result<()> {
+        let page_size = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+        self.meters.page_size.set(u32::into(page_size));
+        let meters = Arc::clone(&self.meters);
+        conn.wal_hook(Some(move |_: &mut Wal, pages: c_int| {
+            meters.wal_pages.set(u64::try_from(pages).unwrap_or(0));
+            Ok(())
+        }))
     }
 
     /// Switches to a write-ahead log. SQLite does not wait for others here, as it could wait for ever.
@@ -180,8 +202,8 @@ fn initialise(
     configured: Option<&Secret>,
     entropy: &Entropy,
     schema: &str,
-    now: WallTime,
-) -> Result<Secret, LedgerError> {
+    clock: Clock,
+) -> Result<(Secret, Timekeeper), LedgerError> {
     let transaction = Transaction::begin(db)?;
     // Another process may have been here since the first look.
     let found = match content(&db.conn)? {
@@ -199,12 +221,15 @@ fn initialise(
             }
         };
         db.conn.execute(
-            "INSERT INTO ledger_meta(id, secret, secret_check, created_ms) VALUES (1, ?1, ?2, ?3)",
-            (kept.as_ref().map(Secret::bytes), secret.check(), now.unix_millis()),
+            "INSERT INTO ledger_meta(id, secret, secret_check, created_ms, latest_ms) VALUES (1, ?1, ?2, ?3, ?3)",
+            (kept.as_ref().map(Secret::bytes), secret.check(), clock.now().unix_millis()),
         )?;
         db.conn.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     let secret = read_secret(&db.conn, configured)?;
+    let clock = Timekeeper::new(clock, &db.conn)?;
+    // Whatever an earlier process left unsaid is in doubt as soon as its lease is over.
+    sweep(&db.conn, clock.tick(&db.conn)?.now)?;
     let own = schema::objects(&db.conn)?;
     {
         let _speaking = db.guard.speak(Speaker::Schema);
@@ -215,7 +240,7 @@ fn initialise(
         return Err(LedgerError::Forbidden);
     }
     transaction.commit().map_err(|failure| failure.nothing_committed())?;
-    Ok(secret)
+    Ok((secret, clock))
 }
 
 /// Makes the commit of the current transaction sync the log, for which it has to write something.

@@ -39,30 +39,42 @@
 //! write-ahead log does not work over network file systems.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod effect;
 mod error;
+mod external;
 mod file;
 mod guard;
 mod lane;
 mod ledger;
 mod mutant;
 mod options;
+mod outbox;
 mod record;
 mod request;
+mod retention;
 mod schema;
 mod secret;
+mod stats;
 mod sync;
+mod time;
 mod transaction;
 mod writer;
 
+pub use audit::{Action, AuditEntry};
 pub use effect::{EffectError, EffectTx, ReadTx};
 pub use error::{BoxError, LedgerError};
+pub use external::{Attempt, Begun, External, InDoubt, Resolution, Upstream};
 pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Options};
+pub use outbox::{Delivery, EnqueueError, Message, MessageId, Outbox, Report, Stuck, Target};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
+pub use retention::Collected;
 pub use secret::Secret;
+pub use stats::Stats;
 
 /// The SQLite binding whose [`rusqlite::Params`], [`rusqlite::Row`] and errors an effect uses.
 pub use rusqlite;
+pub use steady_core::backoff::Backoff;
 pub use steady_core::idempotency::{CanonicalError, Key, Scope, State};
 pub use steady_core::time::WallTime;

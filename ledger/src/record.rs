@@ -5,19 +5,31 @@ use steady_core::idempotency::{Key, Record, Scope, State};
 use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
-use crate::options::Clock;
 use crate::request::Reconciled;
 use crate::secret::Secret;
+use crate::time::Timekeeper;
 
 /// A keyed call, reduced to what is stored of it.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) scope: Scope,
     pub(crate) key: Key,
     pub(crate) fingerprint: [u8; 32],
     pub(crate) secret: Secret,
-    pub(crate) clock: Clock,
+    pub(crate) clock: Timekeeper,
     /// How long its result is replayed, in milliseconds.
     pub(crate) retention_ms: i64,
+    /// How old a new key may be that carries a time, in milliseconds.
+    pub(crate) horizon_ms: Option<i64>,
+    /// How many messages may wait in the outbox.
+    pub(crate) outbox_capacity: u32,
+}
+
+impl Call {
+    /// The same call with the fingerprint of what is stored.
+    pub(crate) fn of(&self, record: &Record) -> Self {
+        Self { fingerprint: record.fingerprint, ..self.clone() }
+    }
 }
 
 /// A record as it was read.
@@ -41,6 +53,11 @@ impl Stored {
         Ok(body)
     }
 
+    /// Whether it has this outcome.
+    pub(crate) fn is_outcome(&self, secret: &Secret, state: State, body: &[u8]) -> bool {
+        self.record.state == state && self.digest == Some(secret.digest(&self.record.fingerprint, code(state), body))
+    }
+
     pub(crate) fn reconciled(&self) -> Reconciled {
         Reconciled {
             state: self.record.state,
@@ -53,7 +70,7 @@ impl Stored {
 
 const CORRUPT_STATE: LedgerError = LedgerError::Corrupt { part: "the state of a key is none that exists" };
 
-const fn code(state: State) -> u8 {
+pub(crate) const fn code(state: State) -> u8 {
     match state {
         State::Started { .. } => 1,
         State::Committed => 2,
@@ -101,8 +118,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Option<Stored>> {
 
 /// Stores the outcome of a call beside its effect. Fails if the key has a record.
 pub(crate) fn insert(conn: &Connection, call: &Call, state: State, body: &[u8]) -> Result<(), LedgerError> {
-    conn.prepare_cached("INSERT INTO ledger_result(body) VALUES (?1)")?.execute([body])?;
-    let result = conn.last_insert_rowid();
+    let (result, digest) = store_result(conn, call, state, body)?;
     let now = call.clock.now().unix_millis();
     let mut statement = conn.prepare_cached(
         "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, result_id, result_digest,
@@ -117,11 +133,22 @@ pub(crate) fn insert(conn: &Connection, call: &Call, state: State, body: &[u8]) 
         code(state),
         i64::from(state == State::Committed),
         result,
-        call.secret.digest(&call.fingerprint, code(state), body),
+        digest,
         now,
         now.saturating_add(call.retention_ms),
     ))?;
     Ok(())
+}
+
+/// Stores the bytes of an outcome. Returns what its key has to name: their id and their digest.
+pub(crate) fn store_result(
+    conn: &Connection,
+    call: &Call,
+    state: State,
+    body: &[u8],
+) -> Result<(i64, [u8; 32]), LedgerError> {
+    conn.prepare_cached("INSERT INTO ledger_result(body) VALUES (?1)")?.execute([body])?;
+    Ok((conn.last_insert_rowid(), call.secret.digest(&call.fingerprint, code(state), body)))
 }
 
 /// Counts a committed effect without a key.

@@ -8,6 +8,8 @@ use std::sync as imp;
 #[cfg(steady_loom)]
 use loom::sync as imp;
 
+use std::time::Duration;
+
 pub(crate) use imp::{Arc, Condvar, MutexGuard};
 
 /// A lock without poison: what it holds is consistent at every point at which a panic can leave it.
@@ -41,5 +43,13 @@ pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexG
     match condvar.wait(guard) {
         Ok(guard) => guard,
         Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// Waits for `condvar`, at most for `patience`; may wake without reason.
+pub(crate) fn wait_for<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>, patience: Duration) -> MutexGuard<'a, T> {
+    match condvar.wait_timeout(guard, patience) {
+        Ok((guard, _)) => guard,
+        Err(poisoned) => poisoned.into_inner().0,
     }
 }

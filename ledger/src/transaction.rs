@@ -11,6 +11,7 @@ use crate::effect::{EffectTx, Job, Outcome};
 use crate::error::LedgerError;
 use crate::file::Db;
 use crate::guard::{Inside, Speaker};
+use crate::outbox::{self, message::Outgoing};
 use crate::record::{self, Call, Stored};
 
 // Each names the ledger, so that no effect can reach the compiled statement (see `guard::names_ledger`).
@@ -126,8 +127,13 @@ pub(crate) fn run_keyed(db: &Db, call: &Call, job: &mut Job) -> Result<Answer, L
     if let Some(answer) = settle(record::find(&db.conn, &call.scope, &call.key)?, call)? {
         return Ok(answer);
     }
-    let (state, body) = run_effect(db, job)?;
+    call.check_age(&db.conn)?;
+    let mut outgoing = Vec::new();
+    let (state, body) = run_effect(db, job, Some(&mut outgoing))?;
     record::insert(&db.conn, call, state, &body)?;
+    if state == State::Committed {
+        outbox::store::enqueue(&db.conn, call, &outgoing)?;
+    }
     Ok(Answer { body, replayed: false })
 }
 
@@ -139,20 +145,21 @@ pub(crate) fn look_up(db: &Db, call: &Call) -> Result<Option<Answer>, LedgerErro
 
 /// Runs a call without a key, and counts it.
 pub(crate) fn run_unkeyed(db: &Db, scope: &Scope, job: &mut Job) -> Result<Vec<u8>, LedgerError> {
-    let (state, body) = run_effect(db, job)?;
+    let (state, body) = run_effect(db, job, None)?;
     if state == State::Committed {
         record::count_unkeyed(&db.conn, scope)?;
     }
     Ok(body)
 }
 
-/// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal.
-fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
+/// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal. Its messages go
+/// to `outgoing`; without one it may have none.
+fn run_effect(db: &Db, job: &mut Job, outgoing: Option<&mut Vec<Outgoing>>) -> Result<(State, Vec<u8>), LedgerError> {
     let outcome = {
         let _speaking = db.guard.speak(Speaker::Effect);
         let _limit = db.guard.limit_time();
         let _inside = Inside::enter();
-        let mut tx = EffectTx::new(&db.conn);
+        let mut tx = EffectTx::new(&db.conn, outgoing);
         panic::catch_unwind(AssertUnwindSafe(|| job(&mut tx)))
     };
     if db.guard.is_out_of_time() {
@@ -178,6 +185,6 @@ fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
 }
 
 /// Whether a result is one that MCP forbids to be final (rule I5). Only an object can say so.
-fn asks_for_input(body: &[u8]) -> bool {
+pub(crate) fn asks_for_input(body: &[u8]) -> bool {
     body.starts_with(b"{") && str::from_utf8(body).is_ok_and(|body| !is_final(body))
 }

@@ -24,8 +24,8 @@ pub(crate) trait Work: Send {
     fn fail(&mut self, error: LedgerError);
     /// Decides what a commit of unknown outcome came to, on another connection.
     fn recover(&mut self, failure: &CommitFailure, db: &Db);
-    /// Answers its caller with what was decided.
-    fn answer(self: Box<Self>);
+    /// Answers its caller with what was decided. Says whether it was carried out.
+    fn answer(self: Box<Self>) -> bool;
 }
 
 /// A piece of work with its answer.
@@ -78,9 +78,11 @@ impl<R: Send> Work for Unit<R> {
         });
     }
 
-    fn answer(self: Box<Self>) {
+    fn answer(self: Box<Self>) -> bool {
+        let done = matches!(self.decided, Some(Ok(_)));
         if let Some(decided) = self.decided {
             self.caller.send(decided);
         }
+        done
     }
 }

@@ -1,15 +1,21 @@
 //! What the ledger promises, on real files.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod clock;
 mod effects;
+mod external;
+mod external_model;
 mod files;
 mod migration;
 mod model;
 mod once;
+mod outbox;
+mod outbox_model;
 #[path = "../support/peer.rs"]
 mod peer;
 mod privacy;
 mod replay;
+mod retention;
 mod states;
 mod writer;
 

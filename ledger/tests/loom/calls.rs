@@ -1,10 +1,13 @@
 //! Callers that push, a writer that takes, and someone who closes.
 
+use std::time::Duration;
+
 use super::queue::{Queue, Refused};
 use super::shim::{ALL, Arc, models, preemptions, spawn};
 
 models! {
     what_is_taken_in_comes_out: ALL, kills ["queue-park-outside-lock"];
+    a_writer_with_patience_hears_of_what_comes: ALL, kills ["queue-park-outside-lock"];
     a_close_loses_nothing_that_was_taken_in: ALL, kills ["queue-look-then-push", "queue-end-at-close"];
     a_close_ends_a_writer_that_waits: ALL, kills ["queue-close-wakes-nobody", "queue-park-outside-lock"];
     callers_share_the_room: preemptions(2), kills ["queue-look-then-push"];
@@ -33,6 +36,23 @@ fn what_is_taken_in_comes_out() {
     }
     assert_eq!(came, [0, 1], "in order, and once");
     caller.join().expect("no panic");
+}
+
+/// Under loom, patience does not end by itself: only what comes ends the wait.
+fn a_writer_with_patience_hears_of_what_comes() {
+    let queue = Arc::new(Queue::new(2));
+    let caller = {
+        let queue = Arc::clone(&queue);
+        spawn(move || (0..2).for_each(|item| assert_eq!(queue.push(item), Ok(()))))
+    };
+    let mut came = Vec::new();
+    while came.len() < 2 {
+        came.extend(queue.take_within(2, Duration::from_secs(60)).expect("nobody closes it"));
+    }
+    assert_eq!(came, [0, 1], "in order, and once");
+    caller.join().expect("no panic");
+    let (waiting, most) = queue.depth();
+    assert!(waiting == 0 && (1..=2).contains(&most));
 }
 
 fn a_close_loses_nothing_that_was_taken_in() {
