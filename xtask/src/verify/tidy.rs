@@ -4,7 +4,8 @@
 //! 2. A Rust file opens with a `//!` doc.
 //! 3. Nothing unfinished: no ignored test, no placeholder or debugging macro.
 //! 4. In core, `kernel/sync.rs` alone names `std::sync` and `std::thread`.
-//! 5. Every member takes the lints of the workspace.
+//! 5. Every member takes the lints of the workspace; one that needs unsafe code
+//!    repeats them, and denies what the workspace forbids.
 //! 6. A member depends on no member and on no runtime, server or database that
 //!    the table below does not let it have.
 
@@ -21,11 +22,15 @@ const UNFINISHED: [&str; 4] = ["#[ignore", "todo!", "unimplemented!", "dbg!"];
 const SYNC_HOME: &str = "core/src/kernel/sync.rs";
 const NOT_OURS: [&str; 3] = ["target", "node_modules", ".git"];
 
+/// The file layer that the ledger's tests put under SQLite: the one member with unsafe code, and part of no release.
+const TESTS_DISK: &str = "mcp-steady-crash-vfs";
+
 /// Which members a member may depend on, in any kind of dependency, and which
 /// other crates it may not have as a normal one.
-const MAY_DEPEND: [(&str, &[&str], &[&str]); 6] = [
+const MAY_DEPEND: [(&str, &[&str], &[&str]); 7] = [
     ("mcp-steady-core", &[], &["tokio", "rusqlite", "hyper", "http", "rand", "getrandom"]),
-    ("mcp-steady-ledger", &["mcp-steady-core"], &["tokio", "hyper", "http"]),
+    ("mcp-steady-ledger", &["mcp-steady-core", TESTS_DISK], &["tokio", "hyper", "http", TESTS_DISK]),
+    (TESTS_DISK, &[], &["tokio", "hyper", "http"]),
     ("mcp-steady-stdio", &["mcp-steady-core"], &["rusqlite", "hyper", "http"]),
     ("mcp-steady-http", &["mcp-steady-core"], &["rusqlite"]),
     ("mcp-steady-sim", &["mcp-steady-core", "mcp-steady-ledger", "mcp-steady-stdio", "mcp-steady-http"], &[]),
@@ -143,14 +148,34 @@ fn first_group(text: &str) -> &str {
 /// What rules 5 and 6 say about the members.
 fn package_findings(workspace: &Workspace) -> Result<Vec<String>, Error> {
     let mut findings = Vec::new();
+    let root = workspace.root.join("Cargo.toml");
+    let all = fs::read_to_string(&root).map_err(Error::file(&root))?;
     for package in &workspace.packages {
         let manifest = fs::read_to_string(&package.manifest_path).map_err(Error::file(&package.manifest_path))?;
-        if !takes_workspace_lints(&manifest) {
+        if package.name == TESTS_DISK {
+            if lints(&manifest, "lints.") != lints(&all.replace(r#""forbid""#, r#""deny""#), "workspace.lints.") {
+                findings
+                    .push(format!("{TESTS_DISK}: its lints are not those of the workspace with unsafe code denied"));
+            }
+        } else if !takes_workspace_lints(&manifest) {
             findings.push(format!("{}: add `[lints]` with `workspace = true`", package.name));
         }
         findings.extend(dependency_findings(package, &workspace.packages));
     }
     Ok(findings)
+}
+
+/// The lines of the sections of lints, whose names begin with `prefix`.
+fn lints<'a>(manifest: &'a str, prefix: &str) -> Vec<String> {
+    let mut inside = false;
+    let is_one = |line: &&'a str| {
+        if let Some(section) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            inside = section.starts_with(prefix);
+            return false;
+        }
+        inside && !line.is_empty() && !line.starts_with('#')
+    };
+    manifest.lines().map(str::trim).filter(is_one).map(String::from).collect()
 }
 
 fn takes_workspace_lints(manifest: &str) -> bool {
@@ -179,7 +204,7 @@ fn dependency_findings(package: &Package, members: &[Package]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Workspace, dependency_findings, file_findings, std_uses, takes_workspace_lints};
+    use super::{Workspace, dependency_findings, file_findings, lints, std_uses, takes_workspace_lints};
 
     #[test]
     fn a_long_file_and_a_file_without_a_doc_are_found() {
@@ -219,6 +244,16 @@ mod tests {
         assert!(takes_workspace_lints("[package]\n[lints]\nworkspace = true\n"));
         assert!(!takes_workspace_lints("[lints]\n[dependencies]\nworkspace = true\n"));
         assert!(!takes_workspace_lints("[package]\nworkspace = true\n"));
+    }
+
+    #[test]
+    fn repeated_lints_are_compared_without_their_place() {
+        let all = "[workspace]\na = 1\n[workspace.lints.rust]\nb = \"warn\"\n\n[workspace.lints.clippy]\n# no lint\nc = 1\n[x]\n";
+        let own = "[package]\na = 2\n[lints.rust]\nb = \"warn\"\n[lints.clippy]\nc = 1\n";
+        assert_eq!(lints(own, "lints."), lints(all, "workspace.lints."));
+        assert_eq!(lints(own, "lints."), [r#"b = "warn""#, "c = 1"]);
+        assert_ne!(lints(&own.replace("warn", "allow"), "lints."), lints(all, "workspace.lints."));
+        assert_ne!(lints(&own.replace("c = 1", ""), "lints."), lints(all, "workspace.lints."));
     }
 
     #[test]
