@@ -16,7 +16,6 @@ use crate::disk::folder;
 
 /// 200 bytes, as JSON text 202.
 const RESULT: usize = 200;
-pub(crate) const ACCOUNTS: u64 = 100;
 pub(crate) const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS account(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL) STRICT;
     WITH RECURSIVE n(i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < 99) INSERT OR IGNORE INTO account SELECT i, 0 FROM n;
@@ -98,11 +97,16 @@ pub(crate) fn key(number: u64) -> String {
 }
 
 pub(crate) fn arguments(number: u64) -> String {
-    format!(r#"{{"account":{},"amount":"12.00","currency":"EUR","order":{number}}}"#, number % ACCOUNTS)
+    format!(r#"{{"account":{},"amount":"12.00","currency":"EUR","order":{number}}}"#, account(number))
+}
+
+/// The account that a call charges.
+pub(crate) fn account(number: u64) -> i64 {
+    i64::try_from(number % 100).unwrap()
 }
 
 fn charge(tx: &mut EffectTx<'_>, number: u64) -> Result<String, EffectError<String>> {
-    tx.execute(UPDATE, [number % ACCOUNTS])?;
+    tx.execute(UPDATE, [account(number)])?;
     Ok("r".repeat(RESULT))
 }
 

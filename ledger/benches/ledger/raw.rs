@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use steady_crash_vfs::Rng;
 use steady_ledger::rusqlite::{Connection, OptionalExtension};
 
-use crate::clients::{ACCOUNTS, Measured, Shop, Stopwatch, UPDATE, key};
+use crate::clients::{Measured, Shop, Stopwatch, UPDATE, account, key};
 
 pub(crate) struct Batches {
     shop: Shop,
@@ -57,7 +57,7 @@ impl Batches {
             .optional()
             .unwrap();
         assert_eq!(found, None);
-        conn.prepare_cached(UPDATE).unwrap().execute([number % ACCOUNTS]).unwrap();
+        conn.prepare_cached(UPDATE).unwrap().execute([account(number)]).unwrap();
         conn.prepare_cached("INSERT INTO ledger_result(body) VALUES (?1)").unwrap().execute([[b'r'; 202]]).unwrap();
         let result = conn.last_insert_rowid();
         let insert = "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, result_id,

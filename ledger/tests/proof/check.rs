@@ -5,10 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 
+use std::time::Duration;
 use steady_crash_vfs::Disk;
-use steady_ledger::{Executed, Executor, Ledger, LedgerError, Options, State, rusqlite};
 
-use crate::shop::{self, Fate, Receipt, call, fate, key, scope, stranger};
+use steady_ledger::{Begun, Executed, Executor, Ledger, LedgerError, Options, Report, State, rusqlite};
+
+use crate::shop::{
+    self, Fate, News, Receipt, begin_wire, call, fate, key, number_of, post, scope, stranger, wire_scope,
+};
 
 /// What a run of calls told its callers.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +25,44 @@ pub(crate) struct Told {
     pub(crate) absent: BTreeSet<u64>,
     /// How many calls without a key began, and how many were acknowledged.
     pub(crate) walk_ins: (u64, u64),
+    /// The letters that were on their way, and those that were reported as delivered.
+    pub(crate) posted: BTreeSet<u64>,
+    pub(crate) delivered: BTreeSet<u64>,
+    /// The money that was on its way, and what was reported as paid.
+    pub(crate) wired: BTreeSet<u64>,
+    pub(crate) paid: BTreeSet<u64>,
+}
+
+impl Told {
+    /// Takes over what somebody else knows.
+    pub(crate) fn absorb(&mut self, mut other: Self) {
+        self.begun.append(&mut other.begun);
+        self.receipts.append(&mut other.receipts);
+        self.absent.append(&mut other.absent);
+        self.posted.append(&mut other.posted);
+        self.delivered.append(&mut other.delivered);
+        self.wired.append(&mut other.wired);
+        self.paid.append(&mut other.paid);
+        self.walk_ins = (self.walk_ins.0 + other.walk_ins.0, self.walk_ins.1 + other.walk_ins.1);
+    }
+
+    pub(crate) fn hear(&mut self, news: News) {
+        match news {
+            News::Begun(number) => drop(self.begun.insert(number)),
+            News::Done(number, effect) => {
+                self.absent.remove(&number);
+                drop(self.receipts.insert(number, Receipt::new(number, effect)));
+            }
+            News::Absent(number) => drop(self.absent.insert(number)),
+            News::WalkInBegun => self.walk_ins.0 += 1,
+            News::WalkInDone => self.walk_ins.1 += 1,
+            News::WalkInAbsent => self.walk_ins.0 -= 1,
+            News::Posted(number) => drop(self.posted.insert(number)),
+            News::Delivered(number) => drop(self.delivered.insert(number)),
+            News::Wired(number) => drop(self.wired.insert(number)),
+            News::Paid(number) => drop(self.paid.insert(number)),
+        }
+    }
 }
 
 /// What must never be.
@@ -58,9 +100,50 @@ pub(crate) fn check(path: &Path, disk: Option<Disk>, told: &Told) -> Result<(), 
     for &number in &told.begun {
         retried(&ledger, &tables, number, told)?;
     }
+    letters(&ledger, &tables, told)?;
+    wires(&ledger, told)?;
     whole(&tables, told)?;
     drop(tables);
     ledger.close().map_err(unusable)
+}
+
+/// A letter that was on its way is not given out again, and one that was delivered stays so.
+fn letters(ledger: &Ledger, tables: &rusqlite::Connection, told: &Told) -> Result<(), Violation> {
+    let state = "SELECT state FROM ledger_outbox WHERE principal = 'tenant-1' AND operation = 'charge' AND key = ?1";
+    for number in &told.delivered {
+        let found = tables.query_row(state, [key(*number).as_str()], |row| row.get::<_, i64>(0));
+        if found.ok() != Some(3) {
+            return Err(Violation::Lost(format!("letter {number} was delivered")));
+        }
+    }
+    let letters = post(ledger).claim(256, Duration::from_secs(60)).map_err(unusable)?;
+    for letter in &letters {
+        let number = number_of(letter.payload());
+        if told.posted.contains(&number) {
+            return Err(Violation::Twice(format!("letter {number} would be sent again")));
+        }
+        letter.report(Report::NotSent).map_err(unusable)?;
+    }
+    Ok(())
+}
+
+/// Money that was on its way is never sent again, and what was paid is known.
+fn wires(ledger: &Ledger, told: &Told) -> Result<(), Violation> {
+    for number in &told.wired {
+        let known = ledger.reconcile(&wire_scope(), &key(*number)).map_err(unusable)?;
+        match (begin_wire(ledger, *number), known) {
+            (Ok(Begun::Send(_)), _) | (_, None) => {
+                return Err(Violation::Twice(format!("wire {number} would be sent again")));
+            }
+            (Ok(Begun::Replayed(paid)), _) if paid == *number => {}
+            (Err(LedgerError::InFlight { .. } | LedgerError::InDoubt), _) if !told.paid.contains(number) => {}
+            (Err(LedgerError::InFlight { .. } | LedgerError::InDoubt), _) => {
+                return Err(Violation::Lost(format!("wire {number} was paid")));
+            }
+            (found, _) => return Err(Violation::Wrong(format!("wire {number}: {found:?}"))),
+        }
+    }
+    Ok(())
 }
 
 fn unusable(error: LedgerError) -> Violation {
@@ -77,7 +160,8 @@ const WHOLE: &[(&str, &str)] = &[
     ),
     (
         "effects of no committed key",
-        "SELECT count(*) FROM effect WHERE key NOT IN (SELECT key FROM ledger_key WHERE state = 2)",
+        "SELECT count(*) FROM effect
+         WHERE key NOT IN (SELECT key FROM ledger_key WHERE state = 2 AND operation = 'charge')",
     ),
     ("balance against effects", "SELECT abs((SELECT balance FROM account) - (SELECT count(*) FROM effect))"),
     (
@@ -89,6 +173,24 @@ const WHOLE: &[(&str, &str)] = &[
         "keys whose result is missing",
         "SELECT count(*) FROM ledger_key AS k WHERE k.state IN (2, 3)
          AND NOT EXISTS (SELECT 1 FROM ledger_result AS r WHERE r.id = k.result_id)",
+    ),
+    (
+        "effects whose message is not there once",
+        "SELECT count(*) FROM effect AS e WHERE e.message <> (SELECT count(*) FROM ledger_outbox AS o
+         WHERE o.principal = 'tenant-1' AND o.operation = 'charge' AND o.key = e.key)",
+    ),
+    (
+        "messages of no effect",
+        "SELECT count(*) FROM ledger_outbox WHERE key NOT IN (SELECT key FROM effect WHERE message = 1)",
+    ),
+    (
+        "open messages against their count",
+        "SELECT abs((SELECT outbox_open FROM ledger_meta)
+                    - (SELECT count(*) FROM ledger_outbox WHERE state NOT IN (3, 6)))",
+    ),
+    (
+        "attempts of no open key, and open keys without one",
+        "SELECT abs((SELECT count(*) FROM ledger_key WHERE state IN (1, 4)) - (SELECT count(*) FROM ledger_attempt))",
     ),
     (
         "walk-ins against their count",
@@ -157,26 +259,55 @@ fn retried(ledger: &Ledger, tables: &rusqlite::Connection, number: u64, told: &T
 #[cfg(test)]
 mod broken {
     use super::*;
+    use crate::shop::Voice;
 
     /// The change, and what it has to be called.
     const CHANGES: &[(&str, fn(&Violation) -> bool)] = &[
         ("DELETE FROM effect WHERE key = 'order-1'", |found| matches!(found, Violation::Half(_))),
-        ("INSERT INTO effect(key, pad) VALUES ('order-1', '')", |found| matches!(found, Violation::Half(_))),
-        ("INSERT INTO effect(key, pad) VALUES ('order-99', '')", |found| matches!(found, Violation::Half(_))),
+        ("INSERT INTO effect(key, pad, message) VALUES ('order-1', '', 0)", |found| {
+            matches!(found, Violation::Half(_))
+        }),
+        ("INSERT INTO effect(key, pad, message) VALUES ('order-99', '', 0)", |found| {
+            matches!(found, Violation::Half(_))
+        }),
         ("UPDATE account SET balance = balance + 1", |found| matches!(found, Violation::Half(_))),
         ("INSERT INTO walk_in DEFAULT VALUES", |found| matches!(found, Violation::Half(_))),
         ("DELETE FROM ledger_result WHERE id = 1", |found| matches!(found, Violation::Half(_))),
         ("INSERT INTO ledger_result(body) VALUES (x'31')", |found| matches!(found, Violation::Half(_))),
         (
-            "DELETE FROM ledger_result WHERE id = (SELECT result_id FROM ledger_key WHERE key = 'order-1');
+            "DELETE FROM ledger_outbox WHERE key = 'order-1';
+             DELETE FROM ledger_result WHERE id = (SELECT result_id FROM ledger_key WHERE key = 'order-1');
              DELETE FROM ledger_key WHERE key = 'order-1'; DELETE FROM effect WHERE key = 'order-1';
              UPDATE account SET balance = balance - 1",
             |found| matches!(found, Violation::Lost(_)),
         ),
         ("DELETE FROM walk_in; DELETE FROM ledger_unkeyed", |found| matches!(found, Violation::Lost(_))),
+        ("UPDATE effect SET message = 0 WHERE key = 'order-2'", |found| matches!(found, Violation::Half(_))),
+        ("UPDATE ledger_meta SET outbox_open = outbox_open + 1", |found| matches!(found, Violation::Half(_))),
+        ("DELETE FROM ledger_outbox WHERE key = 'order-2'", |found| matches!(found, Violation::Half(_))),
+        // The post had it, and the ledger forgets that.
+        (
+            "UPDATE ledger_outbox SET state = 1, head = 1, payload = x'31', token = NULL WHERE key = 'order-1';
+             UPDATE ledger_meta SET outbox_open = outbox_open + 1",
+            |found| matches!(found, Violation::Lost(_)),
+        ),
+        (
+            "DELETE FROM ledger_result WHERE id = (SELECT result_id FROM ledger_key WHERE operation = 'wire' AND state = 2);
+             DELETE FROM ledger_key WHERE operation = 'wire' AND state = 2",
+            |found| matches!(found, Violation::Twice(_)),
+        ),
+        ("DELETE FROM ledger_attempt", |found| matches!(found, Violation::Half(_))),
         ("UPDATE ledger_result SET body = x'31' WHERE id = 1", |found| matches!(found, Violation::Unusable(_))),
         ("UPDATE ledger_meta SET secret_check = zeroblob(32)", |found| matches!(found, Violation::Unusable(_))),
     ];
+
+    struct Ear(std::sync::Mutex<Told>);
+
+    impl Voice for Ear {
+        fn say(&self, news: News) {
+            self.0.lock().unwrap().hear(news);
+        }
+    }
 
     #[test]
     fn a_file_that_no_crash_may_leave_is_refused() {
@@ -189,6 +320,12 @@ mod broken {
                 told.receipts.insert(number, call(&ledger, number, false).unwrap().into_inner());
             }
             shop::walk_in(&ledger).unwrap();
+            let told = Ear(std::sync::Mutex::new(told));
+            assert_eq!(shop::carry(&ledger, &told).unwrap(), 2);
+            shop::wire(&ledger, 7, &told).unwrap();
+            let Begun::Send(_unreported) = begin_wire(&ledger, 8).unwrap() else { panic!("a new one") };
+            told.say(News::Wired(8));
+            let told = told.0.into_inner().unwrap();
             ledger.close().unwrap();
             stranger(&path, None).unwrap().execute_batch(change).unwrap();
             check(&path, None, &told)

@@ -13,48 +13,48 @@ use steady_ledger::{Durability, Ledger, LedgerError, Options};
 
 use crate::amount;
 use crate::check::{Told, Violation, check};
-use crate::shop::{Fate, Receipt, call, fate, on, stranger, walk_in};
+use crate::shop::{Fate, News, Voice, call, carry, fate, on, stranger, walk_in, wire};
 
 /// Clients of a recorded run.
 const CLIENTS: u64 = 4;
-/// A note that a call without a key began, and that one was acknowledged. Other notes are even for the beginning of the
-/// call of half the number, and odd for its end.
-const WALK_IN_BEGAN: u64 = u64::MAX - 1;
-const WALK_IN_ENDED: u64 = u64::MAX;
 
-/// A run of calls, and what was told to whom, when.
+/// A run of calls: what reached the disk, and as many notes as there are news, each in its place.
 struct Run {
     events: Vec<Event>,
-    receipts: Vec<(u64, Receipt)>,
+    news: Vec<News>,
 }
 
 impl Run {
     /// What was told before this many notes.
     fn told(&self, notes: usize) -> Told {
         let mut told = Told::default();
-        for note in self.events.iter().filter_map(note).take(notes) {
-            match note {
-                WALK_IN_BEGAN => told.walk_ins.0 += 1,
-                WALK_IN_ENDED => told.walk_ins.1 += 1,
-                begun if begun % 2 == 0 => drop(told.begun.insert(begun / 2)),
-                ended => {
-                    let receipt = self.receipts.iter().find(|(number, _)| *number == ended / 2);
-                    told.receipts.extend(receipt.cloned());
-                }
-            }
-        }
+        self.news.iter().take(notes).for_each(|news| told.hear(*news));
         told
     }
 }
 
-fn note(event: &Event) -> Option<u64> {
-    match event {
-        Event::Note(note) => Some(*note),
-        Event::Write { .. }
-        | Event::Truncate { .. }
-        | Event::Sync { .. }
-        | Event::LostSync { .. }
-        | Event::Delete { .. } => None,
+/// Writes down the news, each at its place among what reaches the disk.
+struct Recorder {
+    disk: Disk,
+    news: Mutex<Vec<News>>,
+}
+
+impl Voice for Recorder {
+    fn say(&self, news: News) {
+        let mut all = self.news.lock().unwrap();
+        all.push(news);
+        self.disk.note(0);
+    }
+}
+
+impl Recorder {
+    fn start(disk: Disk) -> Self {
+        disk.record();
+        Self { disk, news: Mutex::default() }
+    }
+
+    fn end(self) -> Run {
+        Run { events: self.disk.recorded(), news: self.news.into_inner().unwrap() }
     }
 }
 
@@ -62,17 +62,16 @@ fn note(event: &Event) -> Option<u64> {
 fn record(disk: Disk, options: &Options, rounds: u64, calls: u64) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
-    let receipts = Mutex::default();
-    disk.record();
+    let recorder = Recorder::start(disk);
     for round in 0..rounds {
         let ledger = Ledger::open(&path, options.clone()).unwrap();
         let from = round * calls;
         thread::scope(|threads| {
             for client in 0..CLIENTS {
-                let (ledger, receipts) = (&ledger, &receipts);
+                let (ledger, recorder) = (&ledger, &recorder);
                 threads.spawn(move || {
                     for number in (from..from + calls).filter(|number| number % CLIENTS == client) {
-                        client_calls(disk, ledger, number, receipts);
+                        client_calls(ledger, number, recorder);
                     }
                 });
             }
@@ -86,23 +85,24 @@ fn record(disk: Disk, options: &Options, rounds: u64, calls: u64) -> Run {
         });
         ledger.close().unwrap();
     }
-    Run { events: disk.recorded(), receipts: receipts.into_inner().unwrap() }
+    recorder.end()
 }
 
-fn client_calls(disk: Disk, ledger: &Ledger, number: u64, receipts: &Mutex<Vec<(u64, Receipt)>>) {
-    disk.note(number * 2);
+fn client_calls(ledger: &Ledger, number: u64, recorder: &Recorder) {
+    recorder.say(News::Begun(number));
     match call(ledger, number, false) {
-        Ok(done) => {
-            receipts.lock().unwrap().push((number, done.into_inner()));
-            disk.note(number * 2 + 1);
-        }
+        Ok(done) => recorder.say(News::Done(number, done.into_inner().effect)),
         Err(LedgerError::Aborted(_)) => assert_eq!(fate(number), Fate::Abort),
         Err(error) => panic!("{error}"),
     }
     if number.is_multiple_of(5) {
-        disk.note(WALK_IN_BEGAN);
+        recorder.say(News::WalkInBegun);
         walk_in(ledger).unwrap();
-        disk.note(WALK_IN_ENDED);
+        recorder.say(News::WalkInDone);
+    }
+    if number.is_multiple_of(3) {
+        wire(ledger, number, recorder).unwrap();
+        carry(ledger, recorder).unwrap();
     }
 }
 
@@ -172,7 +172,7 @@ fn a_power_cut_loses_nothing_that_was_acknowledged_and_leaves_no_half() {
         if tally.images >= wanted {
             break;
         }
-        let run = record(disk, &on(disk), 2, 12);
+        let run = record(disk, &on(disk), 2, 8);
         tally.check_all(&run, plain, seed);
     }
     println!("crash images: {} {:?}", tally.images, tally.by_cut);
@@ -184,25 +184,25 @@ fn a_power_cut_loses_nothing_that_was_acknowledged_and_leaves_no_half() {
 fn the_same_search_finds_what_a_disk_loses_that_lies_about_syncs() {
     let (disk, plain) = (Disk::register("crash-lies"), Disk::register("crash-lies-plain"));
     disk.ask(|asked| if asked.call == Call::Sync { Answer::Pretend } else { Answer::Do });
-    let run = record(disk, &on(disk), 2, 12);
+    let run = record(disk, &on(disk), 2, 8);
     let mut tally = Tally::default();
-    tally.check_all(&run, plain, 1);
+    tally.check_some(&run, plain, 1, 0, 4);
     let lost = tally.count(|violation| matches!(violation, Violation::Lost(_)));
     let broken = tally.count(|violation| matches!(violation, Violation::Half(_) | Violation::Unusable(_)));
     println!("lying syncs: {} images, {lost} lost, {broken} broken", tally.images);
-    assert!(lost > 50 && broken > 0, "{lost} lost, {broken} broken of {}", tally.images);
+    assert!(lost > 20 && broken > 0, "{lost} lost, {broken} broken of {}", tally.images);
 }
 
 #[test]
 fn the_same_search_finds_what_the_weaker_durability_loses() {
     let (disk, plain) = (Disk::register("crash-normal"), Disk::register("crash-normal-plain"));
     let options = Options { durability: Durability::ProcessCrash, ..on(disk) };
-    let run = record(disk, &options, 2, 12);
+    let run = record(disk, &options, 2, 8);
     let mut tally = Tally::default();
-    tally.check_all(&run, plain, 1);
+    tally.check_some(&run, plain, 1, 0, 4);
     let lost = tally.count(|violation| matches!(violation, Violation::Lost(_)));
     println!("ProcessCrash: {} images, {lost} lost", tally.images);
-    assert!(lost > 20, "{lost} of {}", tally.images);
+    assert!(lost > 10, "{lost} of {}", tally.images);
     // It is documented to lose, not to break.
     let others: Vec<_> = tally.violations.iter().filter(|(_, found)| !matches!(found, Violation::Lost(_))).collect();
     assert!(others.is_empty(), "{:?}", others[0]);
@@ -227,24 +227,23 @@ fn what_a_killed_process_left_unsynced_is_synced_before_it_is_answered() {
         let folder = tempfile::tempdir().unwrap();
         image.write(folder.path()).unwrap();
         let told = first.told(image.notes);
-        disk.record();
-        let mut receipts = first.receipts.clone();
-        receipts.retain(|(number, _)| told.receipts.contains_key(number));
+        let recorder = Recorder::start(disk);
         {
             let ledger = Ledger::open(folder.path().join("shop.db"), on(disk)).unwrap();
             for &number in told.begun.difference(&told.receipts.keys().copied().collect()) {
                 match call(&ledger, number, false) {
-                    Ok(done) => receipts.push((number, done.into_inner())),
-                    Err(LedgerError::Aborted(_)) => continue,
+                    Ok(done) => recorder.say(News::Done(number, done.into_inner().effect)),
+                    Err(LedgerError::Aborted(_)) => {}
                     Err(error) => panic!("{error}"),
                 }
-                disk.note(number * 2 + 1);
             }
             ledger.close().unwrap();
         }
         // The events after the kill are those of another process; what was pending on the disk still is.
-        let events = [&first.events[..=image.at], &disk.recorded()].concat();
-        tally.check_some(&Run { events, receipts }, plain, seed, image.at + 1, 3);
+        let second = recorder.end();
+        let events = [&first.events[..=image.at], &second.events].concat();
+        let news = [&first.news[..image.notes], &second.news].concat();
+        tally.check_some(&Run { events, news }, plain, seed, image.at + 1, 3);
     }
     println!("killed, then cut: {} images", tally.images);
     assert!(tally.violations.is_empty(), "{} of {}: {:?}", tally.violations.len(), tally.images, tally.violations[0]);
@@ -257,7 +256,7 @@ fn a_failed_sync_loses_nothing_that_was_acknowledged() {
     let mut tally = Tally::default();
     for failing in 0..12 {
         let dir = tempfile::tempdir().unwrap();
-        disk.record();
+        let recorder = Recorder::start(disk);
         let ledger = Ledger::open(dir.path().join("shop.db"), on(disk)).unwrap();
         let left = std::sync::atomic::AtomicUsize::new(failing);
         disk.ask(move |Asked { call, file }| {
@@ -265,18 +264,16 @@ fn a_failed_sync_loses_nothing_that_was_acknowledged() {
             let fails = counts && left.fetch_update(SeqCst, SeqCst, |left| Some(left.wrapping_sub(1))) == Ok(0);
             if fails { Answer::Fail(ffi::SQLITE_IOERR_FSYNC) } else { Answer::Do }
         });
-        let mut receipts = Vec::new();
         for number in (0..10).filter(|number| fate(*number) != Fate::Abort) {
-            disk.note(number * 2);
+            recorder.say(News::Begun(number));
             // A client tries again until it has an answer.
             let answers = std::iter::repeat_with(|| call(&ledger, number, true)).take(5);
             let answer = answers.filter_map(Result::ok).next().expect("one sync fails only");
-            receipts.push((number, answer.into_inner()));
-            disk.note(number * 2 + 1);
+            recorder.say(News::Done(number, answer.into_inner().effect));
         }
         disk.ask_nobody();
         drop(ledger);
-        tally.check_some(&Run { events: disk.recorded(), receipts }, plain, failing as u64, 0, 11);
+        tally.check_some(&recorder.end(), plain, failing as u64, 0, 11);
     }
     println!("failed syncs: {} images", tally.images);
     assert!(tally.violations.is_empty(), "{} of {}: {:?}", tally.violations.len(), tally.images, tally.violations[0]);

@@ -3,9 +3,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use steady_crash_vfs::{Answer, Asked, Call, Disk};
@@ -13,7 +13,7 @@ use steady_ledger::rusqlite::ffi;
 use steady_ledger::{Ledger, LedgerError, Options};
 
 use crate::check::{Told, Violation, check};
-use crate::shop::{self, call, walk_in};
+use crate::shop::{self, News, Voice, call, carry, walk_in, wire};
 
 /// What fails, and how.
 const FAULTS: [(Call, i32); 12] = [
@@ -71,24 +71,32 @@ fn options(disk: Disk) -> Options {
 fn work(path: &Path, disk: Disk, told: &mut Told) -> Option<Ledger> {
     let ledger = Ledger::open(path, options(disk)).ok()?;
     for number in [1, 2, 1, 3, 21, 10, 5] {
-        told.begun.insert(number);
+        told.hear(News::Begun(number));
         match call(&ledger, number, false) {
-            Ok(done) => {
-                // An answer that differs from an earlier one is found below.
-                told.absent.remove(&number);
-                told.receipts.entry(number).or_insert_with(|| done.into_inner());
-            }
+            Ok(done) => told.hear(News::Done(number, done.into_inner().effect)),
             Err(error) if is_uncertain(&error) => drop(told.absent.remove(&number)),
-            Err(_) => drop(told.absent.insert(number)),
+            Err(_) => told.hear(News::Absent(number)),
         }
     }
-    told.walk_ins.0 += 1;
+    told.hear(News::WalkInBegun);
     match walk_in(&ledger) {
-        Ok(()) => told.walk_ins.1 += 1,
+        Ok(()) => told.hear(News::WalkInDone),
         Err(error) if is_uncertain(&error) => {}
-        Err(_) => told.walk_ins.0 -= 1,
+        Err(_) => told.hear(News::WalkInAbsent),
     }
+    let ear = Ear(Mutex::new(std::mem::take(told)));
+    // Whatever fails here, what was sent was said.
+    drop((wire(&ledger, 40, &ear), carry(&ledger, &ear), wire(&ledger, 41, &ear)));
+    *told = ear.0.into_inner().unwrap();
     Some(ledger)
+}
+
+struct Ear(Mutex<Told>);
+
+impl Voice for Ear {
+    fn say(&self, news: News) {
+        self.0.lock().unwrap().hear(news);
+    }
 }
 
 /// What is on the disk if the process dies now.

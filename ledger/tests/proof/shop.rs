@@ -1,16 +1,20 @@
 //! The work that the proofs do: numbered calls, whose number says what their effect is like.
 
 use std::path::Path;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steady_crash_vfs::Disk;
-use steady_ledger::{EffectError, EffectTx, Executed, Key, Ledger, LedgerError, Options, Request, Scope, Secret};
+use steady_ledger::{
+    Begun, EffectError, EffectTx, Executed, External, Key, Ledger, LedgerError, Message, Options, Outbox, Report,
+    Request, Scope, Secret, Target, rusqlite,
+};
 
 /// A row of `effect` for every run of an effect: nothing here keeps a second one from being seen.
 pub(crate) const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS account(id INTEGER PRIMARY KEY, balance INTEGER NOT NULL) STRICT;
     INSERT OR IGNORE INTO account VALUES (1, 0);
-    CREATE TABLE IF NOT EXISTS effect(id INTEGER PRIMARY KEY, key TEXT NOT NULL, pad TEXT NOT NULL) STRICT;
+    CREATE TABLE IF NOT EXISTS effect(id INTEGER PRIMARY KEY, key TEXT NOT NULL, pad TEXT NOT NULL, message INTEGER NOT NULL) STRICT;
     CREATE INDEX IF NOT EXISTS effect_key ON effect(key);
     CREATE TABLE IF NOT EXISTS walk_in(id INTEGER PRIMARY KEY) STRICT;
 ";
@@ -30,6 +34,89 @@ impl Receipt {
         let size = number * 37 % 300 + number % 11 / 10 * 6000;
         Self { effect, pad: "x".repeat(usize::try_from(size).unwrap()) }
     }
+}
+
+/// What a call leaves for the post: nothing, a letter, or a letter behind others.
+fn message(number: u64) -> Option<Message> {
+    let letter = Message::new("post", number.to_string());
+    match number % 4 {
+        1 => Some(letter),
+        2 => Some(letter.ordering_key(format!("line-{}", number % 3))),
+        _ => None,
+    }
+}
+
+/// What the callers of a ledger, and those that it sends to, know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// A call began, and was answered with the row of its effect.
+    Begun(u64),
+    Done(u64, Option<i64>),
+    /// A call failed for certain.
+    Absent(u64),
+    /// A call without a key.
+    WalkInBegun,
+    WalkInDone,
+    WalkInAbsent,
+    /// A letter is on its way, and was reported as delivered.
+    Posted(u64),
+    Delivered(u64),
+    /// Money is on its way, and was reported as paid.
+    Wired(u64),
+    Paid(u64),
+}
+
+/// Somebody who works with a ledger.
+pub(crate) trait Voice: Sync {
+    /// Says what it knows, at once.
+    fn say(&self, news: News);
+    /// Comes to a point.
+    fn pass(&self, _point: &'static str) {}
+}
+
+/// No attempt is over before the end of a test.
+const LEASE: Duration = Duration::from_secs(60 * 60);
+
+/// The post, of which nobody knows whether it recognises a letter.
+pub(crate) fn post(ledger: &Ledger) -> Outbox {
+    ledger.outbox(Target::new("post"))
+}
+
+/// Sends some letters. Returns how many.
+pub(crate) fn carry(ledger: &Ledger, voice: &dyn Voice) -> Result<usize, LedgerError> {
+    let letters = post(ledger).claim(4, LEASE)?;
+    for letter in &letters {
+        let number = number_of(letter.payload());
+        voice.say(News::Posted(number));
+        voice.pass("after the message is sent");
+        letter.report(Report::Delivered)?;
+        voice.say(News::Delivered(number));
+    }
+    Ok(letters.len())
+}
+
+/// The call that left a letter.
+pub(crate) fn number_of(payload: &[u8]) -> u64 {
+    str::from_utf8(payload).unwrap().parse().unwrap()
+}
+
+pub(crate) fn wire_scope() -> Scope {
+    Scope::new("tenant-1", "wire")
+}
+
+/// Asks for the right to wire money.
+pub(crate) fn begin_wire(ledger: &Ledger, number: u64) -> Result<Begun<u64>, LedgerError> {
+    ledger.begin(&Request::new(&wire_scope(), &key(number), r#"{"amount":"12.00"}"#), &External::new(LEASE))
+}
+
+/// Wires money, unless that was done.
+pub(crate) fn wire(ledger: &Ledger, number: u64, voice: &dyn Voice) -> Result<(), LedgerError> {
+    let Begun::Send(attempt) = begin_wire(ledger, number)? else { return Ok(()) };
+    voice.say(News::Wired(number));
+    voice.pass("after the send");
+    attempt.commit(&number)?;
+    voice.say(News::Paid(number));
+    Ok(())
 }
 
 /// What a call's number makes of it.
@@ -91,12 +178,19 @@ pub(crate) fn call_then(
 fn charge(tx: &mut EffectTx<'_>, number: u64, retry: bool) -> Result<Receipt, EffectError<Receipt>> {
     let mut receipt = Receipt::new(number, None);
     tx.execute("UPDATE account SET balance = balance + 1 WHERE id = 1", [])?;
-    tx.execute("INSERT INTO effect(key, pad) VALUES (?1, ?2)", (format!("order-{number}"), &receipt.pad))?;
+    let message = message(number);
+    let row = (format!("order-{number}"), &receipt.pad, message.is_some());
+    tx.execute("INSERT INTO effect(key, pad, message) VALUES (?1, ?2, ?3)", row)?;
+    let id = tx.last_insert_rowid();
+    // A refusal or a failure takes it back.
+    if let Some(message) = message {
+        tx.enqueue(message)?;
+    }
     match fate(number) {
         Fate::Reject => Err(EffectError::Reject(receipt)),
         Fate::Abort if !retry => Err(EffectError::Abort("no luck at first".into())),
         Fate::Commit | Fate::Abort => {
-            receipt.effect = Some(tx.last_insert_rowid());
+            receipt.effect = Some(id);
             Ok(receipt)
         }
     }
@@ -120,5 +214,3 @@ pub(crate) fn stranger(path: &Path, disk: Option<Disk>) -> rusqlite::Result<rusq
         Some(disk) => Connection::open_with_flags_and_vfs(path, flags, disk.name()),
     }
 }
-
-use steady_ledger::rusqlite;
