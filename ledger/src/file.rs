@@ -141,6 +141,8 @@ impl Site {
              PRAGMA journal_size_limit = 67108864;",
         )?;
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+        // Plans do not depend on parameters. Else SQLite compiles a kept statement anew whenever its parameters change.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Calls on a ledger beside what the disk and raw SQL allow, in the same run and by turns.
 //!
 //! Each row is a JSON line in the file that `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one short
-//! pass of each. `memory` fills a ledger with a million keys instead and prints how large the process is on the way.
+//! pass of each; `writes`, `replay` and `reader` choose some. `memory` fills a ledger with a million keys instead and prints how large the process is on the way.
 #![expect(clippy::print_stdout, reason = "a benchmark reports on standard output")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that fails has no numbers")]
 
@@ -34,9 +34,10 @@ fn main() {
     if has("memory") {
         return memory::run();
     }
-    writes(scale);
-    replay(scale);
-    reader::run(scale);
+    // A case by its name, or all.
+    let cases: [(&str, fn(Scale)); 3] = [("writes", writes), ("replay", replay), ("reader", reader::run)];
+    let named = cases.iter().any(|(name, _)| has(name));
+    cases.iter().filter(|(name, _)| !named || has(name)).for_each(|(_, case)| case(scale));
 }
 
 /// The writing cases, by turns, so that all of them see the same disk.
@@ -83,7 +84,8 @@ fn writes(scale: Scale) {
 fn replay(scale: Scale) {
     let shop = Shop::filled(scale.rows);
     let mut all: Vec<_> = (0..scale.turns).map(|turn| shop.replays(scale.turn, turn as u64)).collect();
-    let rate = Measured::median(&mut all).rate;
+    let Measured { rate, p50, .. } = Measured::median(&mut all);
+    println!("replay: p50 {:.1} us", p50 * 1e6);
     let name = format!("replay of {} rows, 1 thread", scale.rows);
     row(&name, rate, None, Some(100_000.0), Some(1.0), "1/s", true);
 }
