@@ -200,13 +200,9 @@ impl Shop {
         let wakers: Vec<Waker> =
             (0..clients).map(|slot| Waker::from(Arc::new(Slot { slot, ready: Mutex::new(ready.clone()) }))).collect();
         let mut watch = Stopwatch::start();
-        let mut calls: Vec<Option<(Call, Instant)>> = (0..clients).map(|_| None).collect();
-        let mut live = 0;
-        for slot in 0..clients {
-            calls[slot] = Some((self.call_async(), Instant::now()));
-            live += 1;
-            ready.send(slot).unwrap();
-        }
+        let mut calls: Vec<_> = (0..clients).map(|_| Some((self.call_async(), Instant::now()))).collect();
+        let mut live = clients;
+        (0..clients).for_each(|slot| ready.send(slot).unwrap());
         while live > 0 {
             let slot = woken.recv().unwrap();
             let Some((call, began)) = &mut calls[slot] else { continue };
@@ -258,6 +254,6 @@ struct Slot {
 impl Wake for Slot {
     fn wake(self: Arc<Self>) {
         // Nobody listens after the end of a turn.
-        drop(self.ready.lock().unwrap().send(self.slot));
+        let _ended = self.ready.lock().unwrap().send(self.slot);
     }
 }

@@ -24,6 +24,8 @@ struct Scale {
     rows: u64,
 }
 
+type Case = fn(Scale);
+
 fn main() {
     let has = |word: &str| std::env::args().any(|argument| argument == word);
     let scale = if has("--test") {
@@ -35,7 +37,7 @@ fn main() {
         return memory::run();
     }
     // A case by its name, or all.
-    let cases: [(&str, fn(Scale)); 3] = [("writes", writes), ("replay", replay), ("reader", reader::run)];
+    let cases: [(&str, Case); 3] = [("writes", writes), ("replay", replay), ("reader", reader::run)];
     let named = cases.iter().any(|(name, _)| has(name));
     cases.iter().filter(|(name, _)| !named || has(name)).for_each(|(_, case)| case(scale));
 }

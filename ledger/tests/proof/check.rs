@@ -261,8 +261,10 @@ mod broken {
     use super::*;
     use crate::shop::Voice;
 
+    type Expected = fn(&Violation) -> bool;
+
     /// The change, and what it has to be called.
-    const CHANGES: &[(&str, fn(&Violation) -> bool)] = &[
+    const CHANGES: &[(&str, Expected)] = &[
         ("DELETE FROM effect WHERE key = 'order-1'", |found| matches!(found, Violation::Half(_))),
         ("INSERT INTO effect(key, pad, message) VALUES ('order-1', '', 0)", |found| {
             matches!(found, Violation::Half(_))

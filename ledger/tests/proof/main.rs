@@ -2,6 +2,7 @@
 //!
 //! The runs are short. `cargo xtask crash` makes them longer, by the variables that each module names.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(clippy::print_stdout, reason = "a search reports its size")]
 
 mod check;
 mod crash;

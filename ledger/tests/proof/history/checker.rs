@@ -154,8 +154,11 @@ fn in_the_end(registers: &BTreeMap<u64, Register>, effects: &[(u64, u64)]) -> Re
 mod tests {
     use super::check;
 
+    /// Keys, each with the number of its effects.
+    type Effects = &'static [(u64, u64)];
+
     /// The history, the effects in the end, and what is said of it; nothing if it is good.
-    const HISTORIES: &[(&str, &[(u64, u64)], &str)] = &[
+    const HISTORIES: &[(&str, Effects, &str)] = &[
         (
             "a invoke charge 1 0;a ok fresh 5;b invoke charge 1 0;b ok replayed 5;c invoke look 1;c ok there",
             &[(1, 1)],
