@@ -7,9 +7,11 @@
 //! ```
 //!
 //! [`Connection`] is the loop of a multiplexed link (stdio); [`Exchange`] is one HTTP request. Both wrap the same engine.
-//! [`Link`], [`Timer`] and [`Spawn`] are what a transport, or the simulator, implements. Lock order: slot, then queue.
+//! [`Link`], [`Timer`] and [`Spawn`] are what a transport, or the simulator, implements. Lock order: slot, then
+//! queue, then cell.
 
 mod alarm;
+mod cells;
 mod connection;
 mod context;
 mod engine;

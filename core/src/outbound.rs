@@ -27,6 +27,9 @@ pub use config::{Coalesce, Config};
 pub use entry::{Item, Lost, Popped, Pushed, Refused};
 pub use queue::Outbound;
 
+#[cfg(feature = "std")]
+pub(crate) use entry::{RETAINED, Slot};
+
 /// One stream of messages through the buffer: a request, or a topic of notices. Its index is dense and reused, its
 /// generation is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -150,6 +150,16 @@ pub enum LedgerError {
         /// The newest schema this release knows.
         known: i64,
     },
+    /// The file has an older schema, and was to be left as it is.
+    #[error(
+        "the ledger has schema {found}, older than this program's {known}: open it once with the program that owns it"
+    )]
+    OlderSchema {
+        /// The file's schema.
+        found: i64,
+        /// The schema this release writes.
+        known: i64,
+    },
     /// The file was made with another secret, so no fingerprint in it could match.
     #[error("the ledger was made with another secret: configure the one that it was made with")]
     WrongSecret,
@@ -214,6 +224,7 @@ impl LedgerError {
             | Self::Reentrant
             | Self::CommitUnknown(_)
             | Self::NewerSchema { .. }
+            | Self::OlderSchema { .. }
             | Self::WrongSecret
             | Self::OldSqlite { .. }
             | Self::NoWal { .. } => Self::Storage(self.chain().into()),

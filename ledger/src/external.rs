@@ -21,6 +21,8 @@
 mod attempt;
 mod run;
 pub(crate) mod store;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
@@ -101,7 +103,7 @@ impl Window {
     /// went back behind the first request says nothing.
     pub(crate) fn of(first: i64, until: i64, lease: i64, tick: Tick) -> Self {
         let ends = |from: i64| from.saturating_add(lease).saturating_add(MARGIN);
-        if tick.now < first || ends(tick.now) >= until {
+        if tick.shown < first || ends(tick.now) >= until {
             return Self::Over;
         }
         if ends(tick.at_latest) >= until { Self::Unsure } else { Self::Open }
@@ -131,7 +133,7 @@ impl<T> fmt::Debug for Begun<T> {
 /// What somebody found out about a key in doubt.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "there are two outcomes")]
-pub enum Resolution<T> {
+pub enum Resolved<T> {
     /// The other system did it. Callers get this value.
     Committed(T),
     /// The other system did not do it and never will. Callers get this value.
@@ -139,7 +141,7 @@ pub enum Resolution<T> {
 }
 
 /// Shows no result.
-impl<T> fmt::Debug for Resolution<T> {
+impl<T> fmt::Debug for Resolved<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Committed(_) => "Committed(..)",
@@ -250,14 +252,25 @@ impl Ledger {
         &self,
         scope: &Scope,
         key: &Key,
-        resolution: &Resolution<T>,
+        resolved: &Resolved<T>,
         actor: &str,
         note: &str,
     ) -> Result<(), LedgerError> {
+        self.inner.writer.wait(self.resolving(scope, key, resolved, actor, note)?)
+    }
+
+    fn resolving<T: Serialize + DeserializeOwned>(
+        &self,
+        scope: &Scope,
+        key: &Key,
+        resolved: &Resolved<T>,
+        actor: &str,
+        note: &str,
+    ) -> Result<(Unit<()>, Answering<()>), LedgerError> {
         By { actor, note }.check()?;
-        let (state, value) = match resolution {
-            Resolution::Committed(value) => (State::Committed, value),
-            Resolution::Rejected(value) => (State::Rejected, value),
+        let (state, value) = match resolved {
+            Resolved::Committed(value) => (State::Committed, value),
+            Resolved::Rejected(value) => (State::Rejected, value),
         };
         let body: Arc<[u8]> = attempt::body(value)?.into();
         let call = self.call_without_fingerprint(scope, key);
@@ -266,7 +279,7 @@ impl Ledger {
         let (unit, answering) = Unit::new(&scope.operation, move |db| {
             run::resolve(db, &call, state, &body, By { actor: &actor, note: &note })
         });
-        self.inner.writer.wait((unit.look_up(move |db| run::look_up_resolve(db, &later, state, &same)), answering))
+        Ok((unit.look_up(move |db| run::look_up_resolve(db, &later, state, &same)), answering))
     }
 
     /// What was decided about a key and its outbox messages out of the plain course of things: the latest 1000 entries,

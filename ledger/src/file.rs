@@ -17,7 +17,7 @@ use rusqlite::{Connection, OpenFlags};
 use crate::error::LedgerError;
 use crate::external::store::sweep;
 use crate::guard::{Guard, Speaker};
-use crate::options::{Clock, Durability, Entropy};
+use crate::options::{Clock, Durability, Entropy, Opening};
 use crate::schema;
 use crate::secret::Secret;
 use crate::stats::SharedMeters;
@@ -29,7 +29,7 @@ const APPLICATION_ID: i64 = 0x4C44_4752;
 /// The first SQLite without the reset race of write-ahead logs.
 const MIN_SQLITE: i32 = 3_051_003;
 /// How many compiled statements a connection keeps.
-const STATEMENTS: usize = 64;
+const STATEMENTS: usize = 128;
 /// How long to pause before asking again for what SQLite does not wait for by itself.
 const RETRY_PAUSE: Duration = Duration::from_millis(2);
 
@@ -54,6 +54,7 @@ pub(crate) struct Site {
     pub(crate) durability: Durability,
     pub(crate) effect_time: Duration,
     pub(crate) meters: SharedMeters,
+    pub(crate) opening: Opening,
 }
 
 /// What is in a file.
@@ -79,6 +80,9 @@ impl Site {
         if version < MIN_SQLITE {
             return Err(LedgerError::OldSqlite { version });
         }
+        if self.opening == Opening::Existing {
+            return self.existing(secret, clock);
+        }
         let mut conn = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         if let Content::Nothing = look(&conn)? {
             conn.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
@@ -89,6 +93,21 @@ impl Site {
         self.watch_log(&mut conn)?;
         let db = Db { conn, guard };
         let (secret, clock) = initialise(&db, secret, entropy, schema, clock)?;
+        Ok((db, secret, clock))
+    }
+
+    /// A connection to a ledger that is left as it is.
+    fn existing(&self, secret: Option<&Secret>, clock: Clock) -> Result<(Db, Secret, Timekeeper), LedgerError> {
+        let db = self.connect(Access::Write)?;
+        match look(&db.conn)? {
+            Content::Ledger { schema: schema::NEWEST } => {}
+            Content::Ledger { schema: found } => {
+                return Err(LedgerError::OlderSchema { found, known: schema::NEWEST });
+            }
+            Content::Nothing => return Err(LedgerError::ForeignFile),
+        }
+        let secret = read_secret(&db.conn, secret)?;
+        let clock = Timekeeper::new(clock, &db.conn)?;
         Ok((db, secret, clock))
     }
 
@@ -105,7 +124,8 @@ impl Site {
             self.watch_log(&mut conn)?;
         }
         let db = Db { conn, guard };
-        if access == Access::Write {
+        // A file of an older schema is not touched, and not answered from.
+        if access == Access::Write && schema == schema::NEWEST {
             let transaction = Transaction::begin(&db)?;
             sync_log(&db.conn, schema)?;
             transaction.commit().map_err(|failure| failure.nothing_committed())?;
@@ -231,7 +251,7 @@ fn initialise(
     let secret = read_secret(&db.conn, configured)?;
     let clock = Timekeeper::new(clock, &db.conn)?;
     // Whatever an earlier process left unsaid is in doubt as soon as its lease is over.
-    sweep(&db.conn, clock.tick(&db.conn)?.now)?;
+    sweep(&db.conn, clock.tick(&db.conn)?)?;
     let own = schema::objects(&db.conn)?;
     {
         let _speaking = db.guard.speak(Speaker::Schema);

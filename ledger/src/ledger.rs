@@ -20,6 +20,7 @@ use crate::record::{self, Call};
 use crate::request::{Executed, Reconciled, Request, Unkeyed};
 use crate::secret::Secret;
 use crate::stats::{Meters, SharedMeters};
+use crate::task::{TaskLimits, Tasks, Watchers};
 use crate::time::{Timekeeper, millis};
 use crate::transaction::{Answer, look_up, run_keyed, run_unkeyed, settle};
 use crate::writer::Writer;
@@ -43,6 +44,9 @@ pub(crate) struct Inner {
     min_key_len: usize,
     outbox_capacity: u32,
     pub(crate) meters: SharedMeters,
+    pub(crate) task_limits: TaskLimits,
+    pub(crate) task_watchers: Arc<Watchers>,
+    site: Arc<Site>,
     pub(crate) reader: Lane,
     pub(crate) writer: Writer,
 }
@@ -73,10 +77,11 @@ impl Ledger {
             durability: options.durability,
             effect_time: options.effect_time,
             meters: Arc::clone(&meters),
+            opening: options.opening,
         });
         let (db, secret, clock) = site.found(secret.as_ref(), &entropy, &schema, clock)?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
-        let lane = Lane::new(site, Access::Write, db);
+        let lane = Lane::new(Arc::clone(&site), Access::Write, db);
         let writer = Writer::start(lane, options.executor, options.effect_time, Arc::clone(&meters))?;
         let retention_ms = millis(retention);
         Ok(Self {
@@ -89,6 +94,9 @@ impl Ledger {
                 min_key_len,
                 outbox_capacity,
                 meters,
+                task_limits: options.tasks,
+                task_watchers: Arc::default(),
+                site,
                 reader,
                 writer,
             }),
@@ -221,6 +229,12 @@ impl Ledger {
         })
     }
 
+    /// The durable tasks in the file.
+    #[must_use]
+    pub fn tasks(&self) -> Tasks {
+        Tasks::new(self.clone())
+    }
+
     /// Closes the file, once the calls that use it are done. From then on all clones answer [`LedgerError::Closed`].
     ///
     /// The last handle closes the file by itself when it is dropped; this is for those who want to see an error.
@@ -231,6 +245,14 @@ impl Ledger {
     pub fn close(&self) -> Result<(), LedgerError> {
         let reader = self.inner.reader.close();
         self.inner.writer.close().and(reader)
+    }
+
+    pub(crate) fn site(&self) -> &Site {
+        &self.inner.site
+    }
+
+    pub(crate) fn secret(&self) -> &Secret {
+        &self.inner.secret
     }
 
     pub(crate) fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {

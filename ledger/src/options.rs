@@ -9,6 +9,7 @@ use steady_core::time::WallTime;
 
 use crate::error::{BoxError, LedgerError};
 use crate::secret::Secret;
+use crate::task::TaskLimits;
 
 /// How to open a ledger. Every field has a default: `Options { schema: ".. ".into(), ..Options::default() }`.
 #[derive(Clone, Debug)]
@@ -40,10 +41,14 @@ pub struct Options {
     pub durability: Durability,
     /// How long the SQL of one effect may run: after that it is interrupted and rolled back. Rust code between
     /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
-    /// [`LedgerError::Busy`](crate::LedgerError::Busy) after the same time. Default: 5 s.
+    /// [`LedgerError::Busy`] after the same time. Default: 5 s.
     pub effect_time: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
+    /// Which files are opened. Default: every ledger, and new ones are created.
+    pub opening: Opening,
+    /// How many tasks there may be, and how large. Default: see [`TaskLimits`].
+    pub tasks: TaskLimits,
     /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
     pub vfs: Option<Cow<'static, str>>,
 }
@@ -63,6 +68,8 @@ impl Default for Options {
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
             executor: Executor::Thread,
+            opening: Opening::CreateOrMigrate,
+            tasks: TaskLimits::default(),
             vfs: None,
         }
     }
@@ -77,6 +84,17 @@ pub enum Durability {
     /// A crash of the process only. **A power cut can take back what was acknowledged**: a key then looks as if it had
     /// never run, and a retry runs it again. The file stays intact (`synchronous = NORMAL`).
     ProcessCrash,
+}
+
+/// Which files are opened as ledgers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Opening {
+    /// Creates a file that is not there or empty, and brings one of an older schema to the newest. Programs of an older
+    /// release refuse it from then on.
+    CreateOrMigrate,
+    /// Only a ledger of this release's schema; nothing in it is changed. For tools beside the program that owns the file.
+    Existing,
 }
 
 /// Who runs what writes.

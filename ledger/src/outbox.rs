@@ -8,6 +8,8 @@ mod machine;
 pub(crate) mod message;
 mod run;
 pub(crate) mod store;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::future::Future;
@@ -240,7 +242,8 @@ impl Outbox {
         actor: &str,
         note: &str,
     ) -> Result<(), LedgerError> {
-        self.decide(id, Decision::Requeue { deadline: deadline.map(WallTime::unix_millis) }, actor, note)
+        let decision = Decision::Requeue { deadline: deadline.map(WallTime::unix_millis) };
+        self.ledger.inner.writer.wait(self.deciding(id, decision, actor, note)?)
     }
 
     /// Gives up a message that is pending, dead or in doubt, or that was found to have arrived: its payload is removed,
@@ -250,10 +253,16 @@ impl Outbox {
     ///
     /// As [`Outbox::requeue`].
     pub fn skip(&self, id: &MessageId, actor: &str, note: &str) -> Result<(), LedgerError> {
-        self.decide(id, Decision::Skip, actor, note)
+        self.ledger.inner.writer.wait(self.deciding(id, Decision::Skip, actor, note)?)
     }
 
-    fn decide(&self, id: &MessageId, decision: Decision, actor: &str, note: &str) -> Result<(), LedgerError> {
+    fn deciding(
+        &self,
+        id: &MessageId,
+        decision: Decision,
+        actor: &str,
+        note: &str,
+    ) -> Result<(Unit<()>, Answering<()>), LedgerError> {
         By { actor, note }.check()?;
         let (actor, note): (Box<str>, Box<str>) = (actor.into(), note.into());
         let shared = Arc::new((self.side(), id.place(), decision));
@@ -262,7 +271,7 @@ impl Outbox {
             run::decide(db, &shared.0, &shared.1, &shared.2, By { actor: &actor, note: &note })
         });
         let unit = unit.look_up(move |db| run::look_up_decide(db, &later.0, &later.1, &later.2));
-        self.ledger.inner.writer.wait((unit, answering))
+        Ok((unit, answering))
     }
 
     fn side(&self) -> Side {
@@ -372,7 +381,7 @@ impl Delivery {
     /// Whether its lease is still running. Look at it right before sending.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.outbox.ledger.inner.clock.now() < self.lease_until
+        self.outbox.ledger.inner.clock.shown() < self.lease_until
     }
 
     /// Says what became of it.

@@ -58,6 +58,10 @@ impl Stored {
         self.record.state == state && self.digest == Some(secret.digest(&self.record.fingerprint, code(state), body))
     }
 
+    pub(crate) fn has_result(&self) -> bool {
+        matches!(self.record.state, State::Committed | State::Rejected)
+    }
+
     pub(crate) fn reconciled(&self) -> Reconciled {
         Reconciled {
             state: self.record.state,
@@ -179,7 +183,7 @@ mod tests {
 
     use super::*;
     use crate::file::{Access, Site};
-    use crate::options::{Clock, Durability, Entropy};
+    use crate::options::{Clock, Durability, Entropy, Opening};
 
     /// A lookup takes some microseconds, and to compile its statement several times as long.
     #[test]
@@ -192,6 +196,7 @@ mod tests {
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
             meters: Arc::default(),
+            opening: Opening::CreateOrMigrate,
         };
         let (writer, ..) = site.found(None, &Entropy::default(), "", Clock::default()).unwrap();
         let reader = site.connect(Access::Read).unwrap();

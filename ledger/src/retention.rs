@@ -10,6 +10,8 @@
 pub(crate) mod age;
 mod store;
 
+use serde::Serialize;
+
 use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::writer::unit::Unit;
@@ -18,7 +20,7 @@ use crate::writer::unit::Unit;
 const BATCH: u32 = 500;
 
 /// What a collection did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Collected {
     /// Results that were deleted. Their keys are tombstones now.
@@ -37,11 +39,15 @@ pub struct Collected {
 }
 
 impl Collected {
-    fn rows(&self) -> u32 {
+    /// How many rows were deleted.
+    #[must_use]
+    pub fn rows(&self) -> u32 {
         self.expired + self.forgotten + self.messages
     }
 
-    fn and(self, next: Self) -> Self {
+    /// The sum of two collections, the second after the first.
+    #[must_use]
+    pub fn and(self, next: Self) -> Self {
         Self {
             expired: self.expired + next.expired,
             forgotten: self.forgotten + next.forgotten,

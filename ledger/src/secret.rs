@@ -121,6 +121,8 @@ mod tests {
             Secret::new([7; 32]).upstream_key(&Scope::new(principal, operation), &key(text))
         };
         assert_eq!(&*of("tenant-1", "reserve", "order-7"), "qqdgbccnb6qyaszvvqzxqzy42k6d5b3anlepssfv");
+        let message = Secret::new([7; 32]).message_key(&Scope::new("tenant-1", "reserve"), &key("order-7"), 258);
+        assert_eq!(&*message, "zipdoygchz7knd2ijcxbvv4wfdwws72yrrytqlhn");
         assert_ne!(of("ab", "c", "d"), of("a", "bc", "d"));
         assert_ne!(of("a", "bc", "d"), of("a", "b", "cd"));
     }

@@ -14,6 +14,10 @@
 //!                      back within 1 h, or at least a minute on: sure
 //! ```
 //!
+//! Leases and pauses go by what the clock shows instead: they are short, and one that was set by a clock which has since
+//! gone back counts as over (see [`is_reached`]). A window in which another system recognises a request has to be open by
+//! both.
+//!
 //! A machine that was off for a week passes through `ahead` once. A clock that stays wrong for longer than a minute is
 //! believed in the end: then results expire early, which costs replays and runs nothing twice.
 
@@ -44,7 +48,9 @@ pub(crate) struct Timekeeper {
 /// One look at the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tick {
-    /// The time, in milliseconds.
+    /// What the clock shows, in milliseconds.
+    pub(crate) shown: i64,
+    /// The time: never before one that was sure.
     pub(crate) now: i64,
     /// The latest that it can be, if a time that is not confirmed was right.
     pub(crate) at_latest: i64,
@@ -64,9 +70,14 @@ impl Timekeeper {
         Ok(Self { clock, latest: Arc::new(AtomicI64::new(known(conn)?.latest)) })
     }
 
+    /// What the clock shows, right or wrong: for leases and pauses, which would never end while time stands still.
+    pub(crate) fn shown(&self) -> WallTime {
+        self.clock.now()
+    }
+
     /// The time, without a look at the file.
     pub(crate) fn now(&self) -> WallTime {
-        self.clock.now().max(WallTime::from_unix_millis(self.latest.load(Ordering::Relaxed)))
+        self.shown().max(WallTime::from_unix_millis(self.latest.load(Ordering::Relaxed)))
     }
 
     /// Looks at the clock, and stores what is sure in the current transaction.
@@ -82,7 +93,7 @@ impl Timekeeper {
         self.latest.fetch_max(after.latest, Ordering::Relaxed);
         let now = clock.max(after.latest);
         let at_latest = before.ahead.map_or(now, |ahead| ahead.max(now));
-        Ok(Tick { now, at_latest, sure: after.ahead.is_none() })
+        Ok(Tick { shown: clock, now, at_latest, sure: after.ahead.is_none() })
     }
 }
 

@@ -70,7 +70,7 @@ impl<'a> Savepoint<'a> {
 }
 
 /// Undoes what the current unit wrote.
-fn undo_unit(conn: &Connection) -> rusqlite::Result<()> {
+pub(crate) fn undo_unit(conn: &Connection) -> rusqlite::Result<()> {
     run_statement(conn, "ROLLBACK TO ledger_unit")
 }
 
@@ -82,6 +82,12 @@ pub(crate) struct CommitFailure {
 }
 
 impl CommitFailure {
+    /// One of unknown outcome.
+    #[cfg(test)]
+    pub(crate) fn unknown() -> Self {
+        Self { error: Arc::new(rusqlite::Error::InvalidQuery), certain: false }
+    }
+
     pub(crate) fn is_certain(&self) -> bool {
         self.certain
     }
@@ -111,7 +117,13 @@ pub(crate) struct Answer {
 
 /// The answer that follows from what is stored; none if the effect has to run.
 pub(crate) fn settle(stored: Option<Stored>, call: &Call) -> Result<Option<Answer>, LedgerError> {
-    match (decide(stored.as_ref().map(|stored| &stored.record), &call.fingerprint, call.clock.now()), stored) {
+    let record = stored.as_ref().map(|stored| stored.record);
+    let now = match record.map(|record| record.state) {
+        // A lease is a matter of the clock as it is.
+        Some(State::Started { .. }) => call.clock.shown(),
+        Some(State::Committed | State::Rejected | State::InDoubt | State::Expired) | None => call.clock.now(),
+    };
+    match (decide(record.as_ref(), &call.fingerprint, now), stored) {
         (Verdict::Execute, _) => Ok(None),
         (Verdict::Replay, Some(stored)) => Ok(Some(Answer { body: stored.verified(&call.secret)?, replayed: true })),
         (Verdict::Replay, None) => Err(LedgerError::Corrupt { part: "a record vanished" }),
@@ -154,7 +166,11 @@ pub(crate) fn run_unkeyed(db: &Db, scope: &Scope, job: &mut Job) -> Result<Vec<u
 
 /// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal. Its messages go
 /// to `outgoing`; without one it may have none.
-fn run_effect(db: &Db, job: &mut Job, outgoing: Option<&mut Vec<Outgoing>>) -> Result<(State, Vec<u8>), LedgerError> {
+pub(crate) fn run_effect(
+    db: &Db,
+    job: &mut Job,
+    outgoing: Option<&mut Vec<Outgoing>>,
+) -> Result<(State, Vec<u8>), LedgerError> {
     let outcome = {
         let _speaking = db.guard.speak(Speaker::Effect);
         let _limit = db.guard.limit_time();

@@ -7,7 +7,6 @@ use std::thread;
 use std::time::Duration;
 
 use criterion::{Criterion, Throughput};
-use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use steady_core::kernel::OutboundQueue;
 use steady_core::outbound::{Batch, Config, Handle, Item};
@@ -15,7 +14,7 @@ use steady_core::rpc::encode;
 use tokio::sync::mpsc;
 
 use crate::peers::{Owned, block_on};
-use crate::{CAPACITY, TEXT};
+use crate::{CAPACITY, TEXT, cpu};
 
 /// Lines of one iteration.
 const LINES: u64 = 1 << 14;
@@ -23,12 +22,6 @@ const LINES: u64 = 1 << 14;
 const ON_THEIR_WAY: u64 = 192;
 const PREFIX: &str =
     "{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":7,\"progress\":";
-
-/// CPU time of this thread so far.
-fn cpu() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
-}
 
 /// Counts the lines until the other end closes.
 fn read(mut reader: PipeReader) -> u64 {

@@ -33,7 +33,7 @@ pub(crate) trait Queue: Send + Sync + Sized + 'static {
 /// The text that a peer owns.
 pub(crate) trait Text: Send + Sync + Clone + 'static {
     fn of(text: &str) -> Self;
-    fn look(&self);
+    fn bytes(&self) -> &[u8];
 }
 
 impl Text for String {
@@ -41,8 +41,8 @@ impl Text for String {
         text.to_owned()
     }
 
-    fn look(&self) {
-        black_box(self.as_str());
+    fn bytes(&self) -> &[u8] {
+        self.as_bytes()
     }
 }
 
@@ -55,8 +55,8 @@ impl Text for Inline {
         Self(text.as_bytes().first_chunk().copied().unwrap_or([0; 40]))
     }
 
-    fn look(&self) {
-        black_box(&self.0);
+    fn bytes(&self) -> &[u8] {
+        &self.0
     }
 }
 
@@ -75,10 +75,16 @@ impl<T: Text> Owned<T> {
     }
 
     fn taken(self) -> f64 {
-        black_box((self.token, self.total));
-        self.message.look();
-        self.progress
+        look(black_box(self.token), self.progress, self.total, self.message.bytes())
     }
+}
+
+/// What every consumer sees of a message: whose it is, its numbers, the bytes of its text.
+#[inline]
+fn look<T>(_whose: T, progress: f64, total: Option<f64>, text: &[u8]) -> f64 {
+    black_box(total);
+    black_box(text);
+    progress
 }
 
 pub(crate) struct Ours {
@@ -90,8 +96,7 @@ impl Ours {
     fn read(item: Item<'_>) -> f64 {
         match item {
             Item::Progress { prefix, progress, total, message } => {
-                black_box((prefix, total, message));
-                progress
+                look(black_box(prefix), progress, total, message.as_bytes())
             }
             Item::Text(_) => f64::NAN,
         }
@@ -303,6 +308,10 @@ impl Bell {
             if let Some(progress) = pop() {
                 return progress;
             }
+            std::thread::yield_now();
+            if let Some(progress) = pop() {
+                return progress;
+            }
             *lock(&self.thread) = Some(std::thread::current());
             self.asleep.store(true, Ordering::SeqCst);
             fence(Ordering::SeqCst);
@@ -323,11 +332,15 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls until ready, sleeping in between.
+/// Polls until ready, sleeping in between. Like [`Bell::wait`] it lets others run before it sleeps.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker: Waker = Arc::new(Unpark(std::thread::current())).into();
     let (mut cx, mut future) = (Context::from_waker(&waker), pin!(future));
     loop {
+        match future.as_mut().poll(&mut cx) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => std::thread::yield_now(),
+        }
         match future.as_mut().poll(&mut cx) {
             Poll::Ready(output) => return output,
             Poll::Pending => std::thread::park(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use criterion::{BenchmarkGroup, BenchmarkId, Criterion, Throughput, measurement::WallTime};
 
 use crate::peers::{Broadcast, Conflated, Deque, Inline, Mpsc, Ours, Queue, Ring};
-use crate::{TEXT, TOKENS};
+use crate::{TEXT, TOKENS, cpu};
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
 
@@ -15,16 +15,19 @@ fn run<Q: Queue>(group: &mut Group<'_>, parameter: &str, tokens: u32, pushes_per
     let (queue, mut consumer) = Q::new(tokens);
     let (mut count, mut token, mut until_pop) = (0_u32, 0, pushes_per_pop);
     group.bench_function(BenchmarkId::new(Q::NAME, parameter), |bencher| {
-        bencher.iter(|| {
-            count = count.wrapping_add(1);
-            token = if token + 1 == tokens { 0 } else { token + 1 };
-            queue.push(token, f64::from(count), black_box(TEXT));
-            until_pop = until_pop.wrapping_sub(1);
-            if until_pop != 0 {
-                return None;
+        bencher.iter_custom(|pushes| {
+            let started = cpu();
+            for _ in 0..pushes {
+                count = count.wrapping_add(1);
+                token = if token + 1 == tokens { 0 } else { token + 1 };
+                queue.push(token, f64::from(count), black_box(TEXT));
+                until_pop = until_pop.wrapping_sub(1);
+                if until_pop == 0 {
+                    until_pop = pushes_per_pop;
+                    black_box(queue.pop(&mut consumer));
+                }
             }
-            until_pop = pushes_per_pop;
-            queue.pop(&mut consumer)
+            cpu() - started
         });
     });
 }

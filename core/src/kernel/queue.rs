@@ -7,8 +7,9 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::task::{Context, Poll, Waker};
 
+use super::cells::Cells;
 use super::mutant;
-use super::sync::Mutex;
+use super::sync::{Mutex, MutexGuard};
 use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
 
@@ -16,9 +17,12 @@ use crate::time::Instant;
 #[derive(Debug)]
 pub struct OutboundQueue {
     state: Mutex<State>,
+    cells: Cells,
 }
 
+/// Apart from what is read without the lock: every holder writes here.
 #[derive(Debug)]
+#[repr(align(128))]
 struct State {
     outbound: Outbound,
     consumer: Option<Waker>,
@@ -44,6 +48,7 @@ impl OutboundQueue {
     #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
+            cells: Cells::new(config.capacity),
             state: Mutex::new(State {
                 outbound: Outbound::new(config),
                 consumer: None,
@@ -56,23 +61,35 @@ impl OutboundQueue {
 
     /// Opens the stream of a request; see [`Outbound::open`].
     pub fn open(&self, handle: Handle, prefix: &str) {
-        self.state.lock().outbound.open(handle, prefix);
+        self.settled(handle).outbound.open(handle, prefix);
     }
 
     /// Opens the stream of a topic; see [`Outbound::open_topic`].
     pub fn open_topic(&self, handle: Handle) {
-        self.state.lock().outbound.open_topic(handle);
+        self.settled(handle).outbound.open_topic(handle);
     }
 
     /// Queues progress; see [`Outbound::progress`]. Never waits.
     #[inline]
     pub fn progress(&self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
-        self.push(|state| state.outbound.progress(handle, progress, total, message))
+        if self.cells.overwrite(handle, progress, total, message) {
+            // In the place of a message that waits: whoever sleeps was woken for that one.
+            return Pushed::Coalesced;
+        }
+        let (state, met) = self.state.lock_or_meet();
+        self.push_under(state, |state| {
+            let settle = |slot: &mut _| self.cells.settle(slot);
+            let pushed = state.outbound.progress_settling(handle, progress, total, message, settle);
+            if met {
+                state.outbound.arm(handle, |slot| self.cells.arm(slot));
+            }
+            pushed
+        })
     }
 
     /// Queues a notice; see [`Outbound::notice`]. Never waits.
     pub fn notice(&self, topic: Handle, message: &str) -> Pushed {
-        self.push(|state| state.outbound.notice(topic, message))
+        self.push(|state| state.outbound.notice_settling(topic, message, |slot| self.cells.settle(slot)))
     }
 
     /// Queues lossless progress, or registers `cx` and waits for room; see [`Outbound::lossless`].
@@ -100,6 +117,7 @@ impl OutboundQueue {
                 state.producers.push((handle, cx.waker().clone()));
                 return Poll::Pending;
             }
+            state.outbound.settle(handle.index(), |slot| self.cells.settle(slot));
             Poll::Ready(accept() && state.outbound.lossless(handle, body))
         })
     }
@@ -108,6 +126,10 @@ impl OutboundQueue {
     pub fn finish(&self, permit: SendPermit, body: Vec<u8>) {
         let handle = permit.handle();
         let waiting = self.push(|state| {
+            // From now on progress is refused, in the cell too.
+            if !mutant::is("final-leaves-the-cell") {
+                state.outbound.settle(handle.index(), |slot| self.cells.settle(slot));
+            }
             if state.backlog.is_empty() {
                 if let Err(refused) = state.outbound.finish(permit, body) {
                     state.backlog.push_back(refused);
@@ -136,7 +158,7 @@ impl OutboundQueue {
 
     /// Forgets what waits for a cancelled request; see [`Outbound::purge`].
     pub fn purge(&self, handle: Handle) {
-        let mut state = self.state.lock();
+        let mut state = self.settled(handle);
         state.outbound.purge(handle);
         let waiting = state.take_producers(|waiting| waiting == handle);
         drop(state);
@@ -156,7 +178,7 @@ impl OutboundQueue {
     #[inline]
     pub fn pop<R>(&self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let mut state = self.state.lock();
-        let popped = state.outbound.pop(encode);
+        let popped = state.outbound.pop_settling(encode, |slot| self.cells.settle(slot));
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
             drop(state);
@@ -168,7 +190,7 @@ impl OutboundQueue {
     /// Takes the oldest messages under one lock, to be encoded outside of it; see [`Outbound::pop_into`].
     pub fn pop_into(&self, batch: &mut Batch, messages: usize, bytes: usize) {
         let mut state = self.state.lock();
-        state.outbound.pop_into(batch, messages, bytes);
+        state.outbound.pop_into_settling(batch, messages, bytes, |slot| self.cells.settle(slot));
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
             drop(state);
@@ -217,9 +239,20 @@ impl OutboundQueue {
         core::mem::swap(&mut self.state.lock().signals, into);
     }
 
+    /// The lock, with nothing of this request in a cell.
+    fn settled(&self, handle: Handle) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.outbound.settle(handle.index(), |slot| self.cells.settle(slot));
+        state
+    }
+
     #[inline]
     fn push<R>(&self, change: impl FnOnce(&mut State) -> R) -> R {
-        let mut state = self.state.lock();
+        self.push_under(self.state.lock(), change)
+    }
+
+    #[inline]
+    fn push_under<R>(&self, mut state: MutexGuard<'_, State>, change: impl FnOnce(&mut State) -> R) -> R {
         // A busy consumer has no waker here: looking is cheaper than taking.
         let consumer = if state.consumer.is_some() { state.consumer.take() } else { None };
         let mut state = self.state.keep(state, "waker-before-push");
@@ -272,4 +305,175 @@ fn wake(wakers: Vec<Waker>) {
         return;
     }
     wakers.into_iter().for_each(Waker::wake);
+}
+
+#[cfg(all(test, not(steady_loom)))]
+mod tests {
+    use super::*;
+    extern crate std;
+    use alloc::format;
+    use alloc::string::String;
+    use proptest::prelude::*;
+
+    use crate::outbound::{Coalesce, RETAINED};
+
+    #[derive(Clone, Copy, Debug)]
+    enum Op {
+        Open(u32),
+        Progress(u32, usize),
+        Stale(u32),
+        Notice(usize),
+        Lossless(u32),
+        Finish(u32),
+        Purge(u32),
+        Pop,
+        PopInto(usize),
+        TakeLost,
+    }
+
+    const TOPIC: u32 = 4;
+
+    fn ops() -> impl Strategy<Value = Vec<Op>> {
+        let call = 0..TOPIC;
+        let op = prop_oneof![
+            2 => (0..=TOPIC).prop_map(Op::Open),
+            12 => (call.clone(), 0..5_usize).prop_map(|(index, len)| Op::Progress(index, len)),
+            1 => call.clone().prop_map(Op::Stale),
+            1 => (0..5_usize).prop_map(Op::Notice),
+            1 => call.clone().prop_map(Op::Lossless),
+            1 => call.prop_map(Op::Finish),
+            1 => (0..=TOPIC).prop_map(Op::Purge),
+            4 => Just(Op::Pop),
+            1 => (1..5_usize).prop_map(Op::PopInto),
+            1 => Just(Op::TakeLost),
+        ];
+        prop::collection::vec(op, 1..150)
+    }
+
+    /// A queue, the handles that are open in it, and the number of its next message.
+    struct Driven {
+        queue: OutboundQueue,
+        handles: [Handle; TOPIC as usize + 1],
+        serial: u32,
+    }
+
+    impl Driven {
+        fn new(config: Config) -> Self {
+            let handles = core::array::from_fn(|index| Handle::new(u32::try_from(index).expect("a few"), 1));
+            let driven = Self { queue: OutboundQueue::new(config), handles, serial: 0 };
+            driven.handles.iter().for_each(|handle| driven.open(*handle));
+            driven
+        }
+
+        fn open(&self, handle: Handle) {
+            if handle.index() == TOPIC { self.queue.open_topic(handle) } else { self.queue.open(handle, "p") }
+        }
+
+        /// What the operation answered.
+        fn apply(&mut self, op: Op) -> String {
+            let handle = |index: u32| self.handles[index as usize];
+            self.serial += 1;
+            let text = |len: usize| format!("{:05}", self.serial).split_off(5 - len);
+            match op {
+                Op::Open(index) => {
+                    let next = Handle::new(index, handle(index).generation + 1);
+                    self.handles[index as usize] = next;
+                    self.open(next);
+                    String::new()
+                }
+                Op::Progress(index, len) => {
+                    let total = Some(f64::from(self.serial + 1));
+                    let pushed = self.queue.progress(handle(index), f64::from(self.serial), total, &text(len));
+                    format!("{pushed:?}")
+                }
+                Op::Stale(index) => {
+                    let Handle { generation, .. } = handle(index);
+                    format!("{:?}", self.queue.progress(Handle::new(index, generation - 1), 0.0, None, ""))
+                }
+                Op::Notice(len) => format!("{:?}", self.queue.notice(handle(TOPIC), &text(len))),
+                Op::Lossless(index) => {
+                    let cx = Context::from_waker(Waker::noop());
+                    format!("{:?}", self.queue.poll_lossless(&cx, handle(index), text(3).as_bytes()))
+                }
+                Op::Finish(index) if self.queue.state.lock().outbound.is_open(handle(index)) => {
+                    self.queue.finish(SendPermit::new(handle(index)), text(5).into_bytes());
+                    String::new()
+                }
+                Op::Finish(_) => String::new(),
+                Op::Purge(index) => {
+                    self.queue.purge(handle(index));
+                    String::new()
+                }
+                Op::Pop => format!("{:?}", self.queue.pop(|item| format!("{item:?}"))),
+                Op::PopInto(messages) => {
+                    let (mut batch, mut seen) = (Batch::default(), Vec::new());
+                    self.queue.pop_into(&mut batch, messages, usize::MAX);
+                    batch.drain(|popped, item| seen.push(format!("{popped:?} {item:?}")));
+                    format!("{seen:?}")
+                }
+                Op::TakeLost => format!("{:?}", self.queue.take_lost()),
+            }
+        }
+
+        fn arm_all(&self) {
+            let mut state = self.queue.state.lock();
+            for handle in self.handles {
+                state.outbound.arm(handle, |slot| self.queue.cells.arm(slot));
+            }
+        }
+
+        fn counts(&self) -> (usize, usize) {
+            let (evictable, kept, _) = self.queue.occupancy();
+            (evictable, kept)
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_queue_that_arms_whatever_waits_answers_as_one_that_never_does(
+            capacity in 1..6_usize,
+            same_token in prop::bool::weighted(0.9),
+            ops in ops(),
+        ) {
+            let coalesce = if same_token { Coalesce::SameToken } else { Coalesce::Adjacent };
+            let config = Config { capacity, coalesce, finals: 2, lossless: 2, ..Config::default() };
+            let (mut armed, mut plain) = (Driven::new(config), Driven::new(config));
+            for op in ops.into_iter().chain(core::iter::repeat_n(Op::Pop, 20)) {
+                assert_eq!(armed.apply(op), plain.apply(op), "{op:?}");
+                assert_eq!(armed.counts(), plain.counts(), "after {op:?}");
+                armed.arm_all();
+            }
+        }
+    }
+
+    #[test]
+    fn an_armed_request_reports_by_its_cell_what_is_no_longer_than_what_waits() {
+        let mut driven = Driven::new(Config::default());
+        let call = driven.handles[0];
+        assert_eq!(driven.apply(Op::Progress(0, 3)), "Queued");
+        assert!(!driven.queue.cells.overwrite(call, 2.0, None, ""), "nobody met anybody");
+        driven.arm_all();
+        assert!(driven.queue.cells.overwrite(call, 2.0, None, "two"));
+        assert!(!driven.queue.cells.overwrite(call, 3.0, None, "three"), "the account is of three bytes");
+        assert!(!driven.queue.cells.overwrite(driven.handles[1], 3.0, None, ""), "another request");
+        assert_eq!(
+            driven.queue.pop(|item| matches!(item, Item::Progress { message: "two", .. })).map(|(_, two)| two),
+            Some(true)
+        );
+        assert!(!driven.queue.cells.overwrite(call, 4.0, None, ""), "it was settled");
+    }
+
+    #[test]
+    fn a_long_text_is_not_exchanged_with_a_cell_that_would_keep_its_memory() {
+        let driven = Driven::new(Config::default());
+        let call = driven.handles[0];
+        for (len, by_cell) in [(RETAINED, true), (RETAINED + 1, false)] {
+            assert_eq!(driven.queue.progress(call, 1.0, None, &"x".repeat(len)), Pushed::Queued);
+            driven.arm_all();
+            assert_eq!(driven.queue.cells.overwrite(call, 2.0, None, ""), by_cell, "{len} bytes");
+            assert!(driven.queue.pop(|_| ()).is_some());
+        }
+    }
 }

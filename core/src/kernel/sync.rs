@@ -1,13 +1,18 @@
 //! The one place that names the standard library's locks, so that loom can stand in for them (`--cfg steady_loom`).
 
 #[cfg(not(steady_loom))]
-pub(crate) use std::sync::Arc;
+pub(crate) use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
 #[cfg(steady_loom)]
-pub(crate) use loom::sync::Arc;
+pub(crate) use loom::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-/// Holds what a process settles once; no model looks into it.
-#[cfg(steady_loom)]
+/// Holds what is made once; no model looks into it.
 pub(super) use std::sync::OnceLock;
 
 use super::mutant;
@@ -35,6 +40,17 @@ impl<T> Mutex<T> {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),
         }
+    }
+
+    /// The same, and whether another thread had it. In a model it always had: a thread that holds a lock there does so in
+    /// one step, and no other would ever meet it.
+    #[inline]
+    pub(crate) fn lock_or_meet(&self) -> (MutexGuard<'_, T>, bool) {
+        #[cfg(not(steady_loom))]
+        if let Ok(guard) = self.0.try_lock() {
+            return (guard, false);
+        }
+        (self.lock(), true)
     }
 
     /// Keeps the lock. Under the mutant of this name it is let go in between, and taken again.

@@ -49,10 +49,10 @@ impl Batch {
             let item = if slot.notice {
                 Item::Text(slot.text.as_bytes())
             } else {
-                let prefix = &self.prefixes[slot.index as usize].1;
+                let prefix = &self.prefixes[slot.handle.index as usize].1;
                 Item::Progress { prefix, progress: slot.progress, total: slot.total, message: &slot.text }
             };
-            encode(Popped { handle: Some(Handle::new(slot.index, slot.generation)), last: false }, item);
+            encode(Popped { handle: Some(slot.handle), last: false }, item);
         }
     }
 
@@ -82,8 +82,7 @@ impl Batch {
             self.remember(slot, prefix);
         }
         let taken = &mut self.next().slot;
-        taken.index = slot.index;
-        taken.generation = slot.generation;
+        taken.handle = slot.handle;
         taken.notice = slot.notice;
         taken.progress = slot.progress;
         taken.total = slot.total;
@@ -93,13 +92,14 @@ impl Batch {
 
     #[inline]
     fn remember(&mut self, slot: &Slot, prefix: &str) {
-        let index = slot.index as usize;
-        if self.prefixes.get(index).is_none_or(|(generation, _)| *generation != slot.generation) {
+        let Handle { index, generation: current } = slot.handle;
+        let index = index as usize;
+        if self.prefixes.get(index).is_none_or(|(generation, _)| *generation != current) {
             if self.prefixes.len() <= index {
                 self.prefixes.resize_with(index + 1, Default::default);
             }
             let (generation, known) = &mut self.prefixes[index];
-            *generation = slot.generation;
+            *generation = current;
             known.clear();
             known.push_str(prefix);
         }

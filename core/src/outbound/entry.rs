@@ -69,15 +69,23 @@ pub struct Popped {
     pub last: bool,
 }
 
-/// A place in the evictable ring. Its text buffer outlives the message in it.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Slot {
-    pub(super) index: u32,
-    pub(super) generation: u32,
+/// A place in the evictable ring: one cache line. Its text buffer outlives the message in it.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+pub(crate) struct Slot {
+    pub(crate) handle: Handle,
+    pub(crate) progress: f64,
+    pub(crate) total: Option<f64>,
+    pub(crate) text: String,
     pub(super) notice: bool,
-    pub(super) progress: f64,
-    pub(super) total: Option<f64>,
-    pub(super) text: String,
+    /// Whether a newer value of it may wait elsewhere, until it is settled.
+    pub(super) armed: bool,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Self { handle: NO_STREAM, progress: 0.0, total: None, text: String::new(), notice: false, armed: false }
+    }
 }
 
 impl Slot {
@@ -90,8 +98,11 @@ impl Slot {
     }
 }
 
+/// The handle of nothing.
+pub(super) const NO_STREAM: Handle = Handle::new(u32::MAX, 0);
+
 /// Largest text buffer an idle slot keeps, in bytes.
-const RETAINED: usize = 1024;
+pub(crate) const RETAINED: usize = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -110,15 +121,29 @@ pub(super) struct Kept {
     pub(super) body: Vec<u8>,
 }
 
-/// What the buffer knows of one stream.
-#[derive(Clone, Debug, Default)]
+/// What a push needs to know of a stream. It is small, since there may be many streams.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stream {
-    /// Generation of the open handle; 0 when none is.
-    pub(super) generation: u32,
     /// Position after the queued message that a newer one may replace. Stands for none unless it is beyond the head.
     pub(super) last: u64,
+    /// Generation of the open handle; 0 when none is.
+    pub(super) generation: u32,
+    pub(super) takes: Takes,
+}
+
+/// Which evictable messages a stream takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Takes {
+    /// It is closed, or there is none.
+    #[default]
+    Nothing,
+    Progress,
+    Notices,
+}
+
+/// The rest of what the buffer knows of a stream.
+#[derive(Clone, Debug, Default)]
+pub(super) struct About {
     pub(super) prefix: String,
-    pub(super) closed: bool,
-    pub(super) topic: bool,
     pub(super) lost: bool,
 }

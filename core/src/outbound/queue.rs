@@ -1,13 +1,13 @@
 //! The policy itself: two rings, one order.
 
+mod place;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::entry::{Item, Kept, Kind, Lost, Popped, Pushed, Refused, Slot, Stream};
-use super::{Batch, Coalesce, Config, Handle, SendPermit};
-
-const NO_STREAM: Handle = Handle::new(u32::MAX, 0);
+use super::entry::{About, Item, Kept, Kind, Lost, NO_STREAM, Popped, Pushed, Refused, Slot, Stream, Takes};
+use super::{Batch, Config, Handle, SendPermit};
 
 /// The bounded outbound buffer. See the [module](super).
 ///
@@ -37,6 +37,8 @@ pub struct Outbound {
     lossless: usize,
     refusals: usize,
     streams: Vec<Stream>,
+    /// Of the same length.
+    about: Vec<About>,
     lost_progress: u64,
     lost_topics: bool,
 }
@@ -64,6 +66,7 @@ impl Outbound {
             lossless: 0,
             refusals: 0,
             streams: Vec::new(),
+            about: Vec::new(),
             lost_progress: 0,
             lost_topics: false,
         }
@@ -71,71 +74,86 @@ impl Outbound {
 
     /// Opens the stream of a request. `prefix` is the text of its progress notification up to the value.
     pub fn open(&mut self, handle: Handle, prefix: &str) {
-        self.open_stream(handle, prefix, false);
+        self.open_stream(handle, prefix, Takes::Progress);
     }
 
     /// Opens the stream of a topic of notices.
     pub fn open_topic(&mut self, handle: Handle) {
-        self.open_stream(handle, "", true);
+        self.open_stream(handle, "", Takes::Notices);
     }
 
-    fn open_stream(&mut self, handle: Handle, prefix: &str, topic: bool) {
+    fn open_stream(&mut self, handle: Handle, prefix: &str, takes: Takes) {
         let index = handle.index as usize;
         if self.streams.len() <= index {
             self.streams.resize_with(index + 1, Stream::default);
+            self.about.resize_with(index + 1, About::default);
         }
-        let stream = &mut self.streams[index];
-        stream.generation = handle.generation;
-        stream.last = 0;
-        stream.closed = false;
-        stream.topic = topic;
-        stream.lost = false;
-        stream.prefix.clear();
-        stream.prefix.push_str(prefix);
+        // Generation 0 stands for no stream.
+        let takes = if handle.generation == 0 { Takes::Nothing } else { takes };
+        self.streams[index] = Stream { last: 0, generation: handle.generation, takes };
+        let about = &mut self.about[index];
+        about.lost = false;
+        about.prefix.clear();
+        about.prefix.push_str(prefix);
     }
 
     /// Queues progress of an open request. A message longer than the byte budget is left out, the value goes.
     #[inline]
     pub fn progress(&mut self, handle: Handle, progress: f64, total: Option<f64>, message: &str) -> Pushed {
-        let message = if message.len() > self.config.bytes { "" } else { message };
-        match self.place(handle, message.len(), false) {
-            Err(closed) => closed,
-            Ok((position, pushed)) => {
-                let slot = &mut self.ring[(position & self.mask) as usize];
-                slot.progress = progress;
-                slot.total = total;
-                slot.text.clear();
-                slot.text.push_str(message);
-                pushed
-            }
-        }
+        self.progress_settling(handle, progress, total, message, |_| ())
     }
 
     /// Queues a notice of an open topic: a whole message that a newer one of the topic replaces. One longer than the
     /// byte budget is marked as lost at once.
     pub fn notice(&mut self, topic: Handle, message: &str) -> Pushed {
+        self.notice_settling(topic, message, |_| ())
+    }
+
+    /// Queues progress; `settle` brings the newer value of a message that leaves or changes (see [`arm`](Self::arm)).
+    #[inline]
+    pub(crate) fn progress_settling(
+        &mut self,
+        handle: Handle,
+        progress: f64,
+        total: Option<f64>,
+        message: &str,
+        settle: impl FnMut(&mut Slot),
+    ) -> Pushed {
+        let message = if message.len() > self.config.bytes { "" } else { message };
+        let Some((position, pushed)) = self.place(handle, Takes::Progress, message.len(), settle) else {
+            return Pushed::Closed;
+        };
+        let slot = &mut self.ring[(position & self.mask) as usize];
+        slot.progress = progress;
+        slot.total = total;
+        slot.text.clear();
+        slot.text.push_str(message);
+        pushed
+    }
+
+    pub(crate) fn notice_settling(&mut self, topic: Handle, message: &str, settle: impl FnMut(&mut Slot)) -> Pushed {
         if message.len() > self.config.bytes {
-            let Some(stream) = self.live(topic).filter(|stream| stream.topic) else { return Pushed::Closed };
-            stream.lost = true;
+            if self.live(topic).is_none_or(|stream| stream.takes != Takes::Notices) {
+                return Pushed::Closed;
+            }
+            self.about[topic.index as usize].lost = true;
             self.lost_topics = true;
             return Pushed::Evicted(1);
         }
-        match self.place(topic, message.len(), true) {
-            Err(closed) => closed,
-            Ok((position, pushed)) => {
-                let slot = &mut self.ring[(position & self.mask) as usize];
-                slot.text.clear();
-                slot.text.push_str(message);
-                pushed
-            }
-        }
+        let Some((position, pushed)) = self.place(topic, Takes::Notices, message.len(), settle) else {
+            return Pushed::Closed;
+        };
+        let slot = &mut self.ring[(position & self.mask) as usize];
+        slot.text.clear();
+        slot.text.push_str(message);
+        pushed
     }
 
     /// Queues lossless progress of an open request: a whole message, never coalesced, never dropped. `false`: no room.
     #[must_use]
     pub fn lossless(&mut self, handle: Handle, body: &[u8]) -> bool {
         let full = !self.lossless_fits(body.len());
-        let Some(stream) = self.live(handle).filter(|stream| !stream.closed) else { return true };
+        let Some(stream) = self.live(handle).filter(|stream| stream.takes != Takes::Nothing) else { return true };
         if full {
             return false;
         }
@@ -165,7 +183,7 @@ impl Outbound {
     /// Closes the stream of a request whose final has to wait elsewhere: progress of it is refused from now on.
     pub fn close(&mut self, handle: Handle) {
         if let Some(stream) = self.live(handle) {
-            stream.closed = true;
+            stream.takes = Takes::Nothing;
         }
     }
 
@@ -192,7 +210,7 @@ impl Outbound {
     pub fn is_open(&self, handle: Handle) -> bool {
         let stream = self.streams.get(handle.index as usize);
         let open = |stream: &Stream| handle.generation != 0 && stream.generation == handle.generation;
-        stream.is_some_and(|stream| open(stream) && !stream.closed)
+        stream.is_some_and(|stream| open(stream) && stream.takes != Takes::Nothing)
     }
 
     /// Whether lossless progress of this many bytes has a place.
@@ -204,37 +222,54 @@ impl Outbound {
     /// Forgets a cancelled request: none of its queued messages leaves (`OUT-3`), its handle is free.
     pub fn purge(&mut self, handle: Handle) {
         if let Some(stream) = self.live(handle) {
-            stream.generation = 0;
-            stream.last = 0;
-            stream.lost = false;
+            *stream = Stream::default();
+            self.about[handle.index as usize].lost = false;
         }
     }
 
     /// Takes the oldest message, lending it to `encode`, and says whose it was.
     #[inline]
     pub fn pop<R>(&mut self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
+        self.pop_settling(encode, |_| ())
+    }
+
+    /// Takes the oldest messages, until `batch` holds this many or at least this many text bytes.
+    pub fn pop_into(&mut self, batch: &mut Batch, messages: usize, bytes: usize) {
+        self.pop_into_settling(batch, messages, bytes, |_| ());
+    }
+
+    #[inline]
+    pub(crate) fn pop_settling<R>(
+        &mut self,
+        encode: impl FnOnce(Item<'_>) -> R,
+        settle: impl FnMut(&mut Slot),
+    ) -> Option<(Popped, R)> {
         // Wide results that travel through memory cost more than the rest of a pop: hence small parts, all inlined.
         if !self.kept.is_empty()
             && let Some((kept, popped)) = self.pop_kept()
         {
             return Some((popped, encode(Item::Text(&kept.body))));
         }
-        let position = self.pop_evictable()?;
+        let position = self.pop_evictable(settle)?;
         let slot = &mut self.ring[(position & self.mask) as usize];
         let item = if slot.notice {
             Item::Text(slot.text.as_bytes())
         } else {
-            let prefix = &self.streams[slot.index as usize].prefix;
+            let prefix = &self.about[slot.handle.index as usize].prefix;
             Item::Progress { prefix, progress: slot.progress, total: slot.total, message: &slot.text }
         };
         let encoded = encode(item);
         slot.let_go();
-        let handle = Some(Handle::new(slot.index, slot.generation));
-        Some((Popped { handle, last: false }, encoded))
+        Some((Popped { handle: Some(slot.handle), last: false }, encoded))
     }
 
-    /// Takes the oldest messages, until `batch` holds this many or at least this many text bytes.
-    pub fn pop_into(&mut self, batch: &mut Batch, messages: usize, bytes: usize) {
+    pub(crate) fn pop_into_settling(
+        &mut self,
+        batch: &mut Batch,
+        messages: usize,
+        bytes: usize,
+        mut settle: impl FnMut(&mut Slot),
+    ) {
         while !batch.is_full(messages, bytes) {
             if !self.kept.is_empty()
                 && let Some((kept, popped)) = self.pop_kept()
@@ -242,9 +277,9 @@ impl Outbound {
                 batch.take_kept(kept, popped);
                 continue;
             }
-            let Some(position) = self.pop_evictable() else { break };
+            let Some(position) = self.pop_evictable(&mut settle) else { break };
             let slot = &mut self.ring[(position & self.mask) as usize];
-            batch.take_slot(slot, &self.streams[slot.index as usize].prefix);
+            batch.take_slot(slot, &self.about[slot.handle.index as usize].prefix);
         }
     }
 
@@ -266,7 +301,7 @@ impl Outbound {
     /// Drops the oldest evictable message if its stream was purged.
     fn drop_purged_head(&mut self) -> bool {
         let slot = &mut self.ring[(self.head & self.mask) as usize];
-        let purged = self.streams[slot.index as usize].generation != slot.generation;
+        let purged = self.streams[slot.handle.index as usize].generation != slot.handle.generation;
         if purged {
             self.head += 1;
             self.text_bytes -= slot.text.len();
@@ -277,16 +312,14 @@ impl Outbound {
 
     /// Takes the oldest evictable message of a live stream out of the accounts; its position.
     #[inline]
-    fn pop_evictable(&mut self) -> Option<u64> {
-        loop {
-            if self.head == self.tail {
-                return None;
-            }
+    fn pop_evictable(&mut self, mut settle: impl FnMut(&mut Slot)) -> Option<u64> {
+        while self.head != self.tail {
             let position = self.head;
+            self.settle_at(position, &mut settle);
             let slot = &mut self.ring[(position & self.mask) as usize];
-            let stream = &mut self.streams[slot.index as usize];
+            let stream = &mut self.streams[slot.handle.index as usize];
             self.text_bytes -= slot.text.len();
-            if stream.generation != slot.generation {
+            if stream.generation != slot.handle.generation {
                 self.head += 1;
                 slot.let_go();
                 continue;
@@ -300,6 +333,7 @@ impl Outbound {
             }
             return Some(position);
         }
+        None
     }
 
     /// Takes a kept message out of the accounts; `None` if its request was purged.
@@ -329,8 +363,8 @@ impl Outbound {
         }
         let mut lost = Lost { progress: core::mem::take(&mut self.lost_progress), topics: Vec::new() };
         if core::mem::take(&mut self.lost_topics) {
-            for (index, stream) in (0u32..).zip(&mut self.streams) {
-                if core::mem::take(&mut stream.lost) {
+            for (index, (stream, about)) in (0u32..).zip(self.streams.iter().zip(&mut self.about)) {
+                if core::mem::take(&mut about.lost) {
                     lost.topics.push(Handle::new(index, stream.generation));
                 }
             }
@@ -383,93 +417,5 @@ impl Outbound {
     fn keep(&mut self, handle: Handle, kind: Kind, body: Vec<u8>) {
         self.kept_bytes += body.len();
         self.kept.push_back(Kept { stamp: self.tail, handle, kind, body });
-    }
-
-    /// Finds the position for an evictable message of `len` text bytes, and accounts for it.
-    #[inline]
-    fn place(&mut self, handle: Handle, len: usize, notice: bool) -> Result<(u64, Pushed), Pushed> {
-        let Some(stream) = self.live(handle).filter(|stream| !stream.closed && stream.topic == notice) else {
-            return Err(Pushed::Closed);
-        };
-        let last = stream.last;
-        let own = self.replaces(last);
-        if self.has_room(last, own, len) {
-            let position = self.take_place(handle, last, own, len, notice);
-            return Ok((position, if own { Pushed::Coalesced } else { Pushed::Queued }));
-        }
-        Ok(self.place_by_force(handle, last, len, notice))
-    }
-
-    /// Whether what comes replaces the message before position `last`.
-    #[inline]
-    const fn replaces(&self, last: u64) -> bool {
-        match self.config.coalesce {
-            Coalesce::SameToken => last > self.head,
-            Coalesce::Adjacent => last > self.head && last == self.tail,
-        }
-    }
-
-    #[inline]
-    fn has_room(&self, last: u64, own: bool, len: usize) -> bool {
-        let old = if own { self.ring[((last - 1) & self.mask) as usize].text.len() } else { 0 };
-        let place = own || self.tail - self.head < self.config.capacity as u64;
-        place && self.text_bytes - old + len <= self.config.bytes
-    }
-
-    #[inline]
-    fn take_place(&mut self, handle: Handle, last: u64, own: bool, len: usize, notice: bool) -> u64 {
-        self.text_bytes += len;
-        if own {
-            self.text_bytes -= self.ring[((last - 1) & self.mask) as usize].text.len();
-            return last - 1;
-        }
-        let position = self.tail;
-        self.tail += 1;
-        let slot = &mut self.ring[(position & self.mask) as usize];
-        slot.index = handle.index;
-        slot.generation = handle.generation;
-        slot.notice = notice;
-        self.streams[handle.index as usize].last = position + 1;
-        position
-    }
-
-    /// Drops the oldest until there is room.
-    #[inline(never)]
-    fn place_by_force(&mut self, handle: Handle, last: u64, len: usize, notice: bool) -> (u64, Pushed) {
-        let (mut evicted, mut replaced) = (0, false);
-        let own = loop {
-            let own = self.replaces(last);
-            replaced |= own;
-            if self.has_room(last, own, len) {
-                break own;
-            }
-            let superseded = own && self.head == last - 1;
-            evicted += usize::from(self.evict_oldest(superseded));
-        };
-        let pushed = match (evicted, replaced) {
-            (0, false) => Pushed::Queued,
-            (0, true) => Pushed::Coalesced,
-            (count, _) => Pushed::Evicted(count),
-        };
-        (self.take_place(handle, last, own, len, notice), pushed)
-    }
-
-    /// Drops the oldest evictable message; whether that is a loss. One that is `superseded` by what comes is none.
-    fn evict_oldest(&mut self, superseded: bool) -> bool {
-        let slot = &mut self.ring[(self.head & self.mask) as usize];
-        self.head += 1;
-        self.text_bytes -= slot.text.len();
-        slot.let_go();
-        let stream = &mut self.streams[slot.index as usize];
-        if superseded || stream.generation != slot.generation {
-            return false;
-        }
-        if stream.topic {
-            stream.lost = true;
-            self.lost_topics = true;
-        } else {
-            self.lost_progress += 1;
-        }
-        true
     }
 }

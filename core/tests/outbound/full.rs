@@ -244,6 +244,8 @@ fn a_handle_that_was_never_opened_takes_nothing() {
     buffer.open(Handle::new(1, 1), "");
     assert_eq!(buffer.progress(Handle::new(0, 0), 1.0, None, ""), Pushed::Closed);
     assert!(!buffer.is_open(Handle::new(0, 0)));
+    buffer.open(Handle::new(2, 0), "");
+    assert_eq!(buffer.progress(Handle::new(2, 0), 1.0, None, ""), Pushed::Closed, "generations count from 1");
     assert!(buffer.is_empty());
 }
 

@@ -136,3 +136,39 @@ fn a_purged_request_leaves_nothing_and_its_place_serves_the_next() {
     let of = |handle, text: &str| (Popped { handle: Some(handle), last: false }, text.to_owned());
     assert_eq!(popped, [of(calls[1], "=1:other"), of(next, "=1:new")]);
 }
+
+/// Threads that meet at the lock go on by the cells: what leaves is the same.
+#[test]
+fn reporters_that_collide_lose_neither_their_newest_value_nor_their_final() {
+    const REPORTERS: u32 = 4;
+    const VALUES: u32 = 20_000;
+    let (queue, calls) = queue(Config { capacity: 8, ..Config::default() }, 2 * REPORTERS);
+    let mut seen = Seen::default();
+    std::thread::scope(|scope| {
+        for own in calls.chunks(2) {
+            let queue = &queue;
+            scope.spawn(move || {
+                for value in 1..=VALUES {
+                    for call in own {
+                        let pushed = queue.progress(*call, f64::from(value), None, "the same length");
+                        assert!(matches!(pushed, Pushed::Queued | Pushed::Coalesced), "a place for each: {pushed:?}");
+                    }
+                }
+                for call in own {
+                    queue.finish(permit(*call), format!("final {}", call.index()).into_bytes());
+                    assert_eq!(queue.progress(*call, f64::from(VALUES + 1), None, ""), Pushed::Closed);
+                }
+            });
+        }
+        while seen.finals.len() < calls.len() {
+            if !seen.take(&queue) {
+                std::thread::yield_now();
+            }
+        }
+    });
+    for call in &calls {
+        out_2_a_final_is_popped_once(&Some(&1), &seen.finals.get(&call.index()), call);
+        assert_eq!(seen.newest.get(&call.index()), Some(&f64::from(VALUES)), "the newest came before the final");
+    }
+    assert!(queue.is_empty() && queue.take_lost().is_none());
+}

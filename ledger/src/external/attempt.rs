@@ -71,7 +71,7 @@ impl Attempt {
     /// Whether its lease is still running. Look at it right before sending.
     #[must_use]
     pub fn is_live(&self) -> bool {
-        self.call.clock.now() < self.lease_until
+        self.call.clock.shown() < self.lease_until
     }
 
     /// The other system did it, and `value` is what callers get from now on.
@@ -167,7 +167,7 @@ impl Attempt {
         async move { answering?.await.unwrap_or(Err(LedgerError::Closed)) }
     }
 
-    fn unit(&self, word: Word) -> (Unit<()>, Answering<()>) {
+    pub(super) fn unit(&self, word: Word) -> (Unit<()>, Answering<()>) {
         let (call, token, word) = (Arc::clone(&self.call), self.token, Arc::new(word));
         let (later, same) = (Arc::clone(&call), Arc::clone(&word));
         let operation = Arc::clone(&call);

@@ -34,7 +34,7 @@ pub(super) fn begin(db: &Db, call: &Call, external: External, token: Token) -> R
     let open = store::find(&db.conn, &call.scope, &call.key)?;
     if let Some(record) = stored.as_ref().map(|stored| stored.record)
         && record.fingerprint == call.fingerprint
-        && store::is_abandoned(record.state, open.as_ref(), tick.now)
+        && store::is_abandoned(record.state, open.as_ref(), tick.shown)
     {
         return take_over(db, call, external, token, (record.state, open), tick);
     }
@@ -44,9 +44,9 @@ pub(super) fn begin(db: &Db, call: &Call, external: External, token: Token) -> R
     call.check_age(&db.conn)?;
     let resend_until_ms = match external.upstream {
         Upstream::Unknown => None,
-        Upstream::Idempotent { window } => Some(tick.now.saturating_add(millis(window))),
+        Upstream::Idempotent { window } => Some(tick.shown.saturating_add(millis(window))),
     };
-    let open = Open { token, number: 1, lease_ms: millis(external.lease), first_sent_ms: tick.now, resend_until_ms };
+    let open = Open { token, number: 1, lease_ms: millis(external.lease), first_sent_ms: tick.shown, resend_until_ms };
     store::start(&db.conn, call, &open)?;
     Ok(Began::Held(held(&open, tick)))
 }
@@ -86,7 +86,7 @@ fn may_resend(open: &Open, external: External, tick: Tick) -> bool {
 }
 
 fn held(open: &Open, tick: Tick) -> Held {
-    Held { number: open.number, lease_until: WallTime::from_unix_millis(tick.now.saturating_add(open.lease_ms)) }
+    Held { number: open.number, lease_until: WallTime::from_unix_millis(tick.shown.saturating_add(open.lease_ms)) }
 }
 
 /// What [`begin`] came to, if it is there.
@@ -170,10 +170,10 @@ pub(super) fn look_up_report(db: &Db, call: &Call, token: Token, word: &Word) ->
 
 /// Gives a key in doubt its outcome. `call` has no fingerprint of its own.
 pub(super) fn resolve(db: &Db, call: &Call, state: State, body: &[u8], by: By<'_>) -> Result<(), LedgerError> {
-    let now = call.clock.tick(&db.conn)?.now;
+    let Tick { now, shown, .. } = call.clock.tick(&db.conn)?;
     let stored = record::find(&db.conn, &call.scope, &call.key)?.ok_or(LedgerError::NotInDoubt)?;
     let open = store::find(&db.conn, &call.scope, &call.key)?;
-    if !store::is_abandoned(stored.record.state, open.as_ref(), now) {
+    if !store::is_abandoned(stored.record.state, open.as_ref(), shown) {
         return Err(refusal(&stored, call));
     }
     let call = call.of(&stored.record);
@@ -186,7 +186,7 @@ pub(super) fn resolve(db: &Db, call: &Call, state: State, body: &[u8], by: By<'_
 pub(super) fn look_up_resolve(db: &Db, call: &Call, state: State, body: &[u8]) -> Result<Option<()>, LedgerError> {
     let stored = record::find(&db.conn, &call.scope, &call.key).map_err(unknown)?.ok_or(LedgerError::NotInDoubt)?;
     let open = store::find(&db.conn, &call.scope, &call.key).map_err(unknown)?;
-    if store::is_abandoned(stored.record.state, open.as_ref(), call.clock.now().unix_millis()) {
+    if store::is_abandoned(stored.record.state, open.as_ref(), call.clock.shown().unix_millis()) {
         return Ok(None);
     }
     let call = call.of(&stored.record);
@@ -195,7 +195,7 @@ pub(super) fn look_up_resolve(db: &Db, call: &Call, state: State, body: &[u8]) -
 
 /// Why a key that is not in doubt cannot be resolved.
 fn refusal(stored: &Stored, call: &Call) -> LedgerError {
-    match decide(Some(&stored.record), &stored.record.fingerprint, call.clock.now()) {
+    match decide(Some(&stored.record), &stored.record.fingerprint, call.clock.shown()) {
         Verdict::InFlight { retry_after } => LedgerError::InFlight { retry_after },
         Verdict::Execute | Verdict::Replay | Verdict::Mismatch | Verdict::InDoubt | Verdict::Expired => {
             LedgerError::NotInDoubt
@@ -205,8 +205,7 @@ fn refusal(stored: &Stored, call: &Call) -> LedgerError {
 
 /// Puts keys in doubt whose lease is over, and says how many.
 pub(super) fn sweep(db: &Db, clock: &time::Timekeeper) -> Result<usize, LedgerError> {
-    let now = clock.tick(&db.conn)?.now;
-    store::sweep(&db.conn, now)
+    store::sweep(&db.conn, clock.tick(&db.conn)?)
 }
 
 fn unknown(error: LedgerError) -> LedgerError {

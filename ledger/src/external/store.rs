@@ -94,7 +94,7 @@ pub(super) fn restart(conn: &Connection, call: &Call, next: &Open, tick: Tick) -
         "UPDATE ledger_key SET state = 1, lease_until_ms = ?4, recorded_ms = ?5
          WHERE principal = ?1 AND operation = ?2 AND key = ?3 AND state IN (1, 4)",
     )?;
-    let lease_until = tick.now.saturating_add(next.lease_ms);
+    let lease_until = tick.shown.saturating_add(next.lease_ms);
     only_one(statement.execute((&*scope.principal, &*scope.operation, key.as_str(), lease_until, tick.now))?)?;
     let mut statement = conn.prepare_cached(
         "UPDATE ledger_attempt SET token = ?4, number = ?5, lease_ms = ?6
@@ -165,18 +165,18 @@ fn only_one(changed: usize) -> Result<(), LedgerError> {
 }
 
 /// Puts keys in doubt whose lease is over. Returns how many; there may be more.
-pub(crate) fn sweep(conn: &Connection, now: i64) -> Result<usize, LedgerError> {
+pub(crate) fn sweep(conn: &Connection, tick: Tick) -> Result<usize, LedgerError> {
     let mut statement = conn.prepare_cached(
         "SELECT k.principal, k.operation, k.key
          FROM ledger_key AS k LEFT JOIN ledger_attempt AS a USING (principal, operation, key)
          WHERE k.state = 1 AND (k.lease_until_ms <= ?1 OR k.lease_until_ms - ?1 - ?2 > a.lease_ms) LIMIT ?3",
     )?;
-    let rows = statement.query_map((now, JUMP, SWEEP), |row| {
+    let rows = statement.query_map((tick.shown, JUMP, SWEEP), |row| {
         Ok((Scope::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?), row.get::<_, String>(2)?))
     })?;
     let abandoned = rows.collect::<Result<Vec<_>, _>>()?;
     for (scope, key) in &abandoned {
-        doubt(conn, scope, &stored_key(key)?, now, Action::LeaseExpired)?;
+        doubt(conn, scope, &stored_key(key)?, tick.now, Action::LeaseExpired)?;
     }
     Ok(abandoned.len())
 }

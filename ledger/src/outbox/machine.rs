@@ -121,14 +121,14 @@ impl Message {
             };
         }
         let until = self.deadline.unwrap_or(i64::MAX);
-        let lease_until = tick.now.saturating_add(lease).min(until);
-        let lease = lease_until.saturating_sub(tick.now);
+        let lease_until = tick.shown.saturating_add(lease).min(until);
+        let lease = lease_until.saturating_sub(tick.shown);
         match self.unsure.map(|unsure| terms.window(unsure, lease, tick)) {
             None | Some(Window::Open) => Due::Send(Self {
                 phase: Phase::Sending { lease_until },
                 attempts: self.attempts.saturating_add(1),
                 token: Some(token),
-                sent: tick.now,
+                sent: tick.shown,
                 lease,
                 ..self.clone()
             }),
@@ -150,7 +150,7 @@ impl Message {
         let unsure = self.unsure.unwrap_or(Unsure { since: self.sent, attempt: self.attempts });
         let unsure_self = Self { unsure: Some(unsure), ..self.clone() };
         if self.attempts < terms.attempts && terms.window(unsure, self.lease, tick) != Window::Over {
-            return (unsure_self.pending(tick.now.saturating_add(pause), reason), None);
+            return (unsure_self.pending(tick.shown.saturating_add(pause), reason), None);
         }
         (unsure_self.doubtful(reason), Some(why))
     }
@@ -204,13 +204,13 @@ impl Message {
         let known = Self { unsure, ..self.clone() };
         match word {
             Word::Retry(reason) if self.attempts < terms.attempts => {
-                (known.pending(tick.now.saturating_add(pause), reason), audited)
+                (known.pending(tick.shown.saturating_add(pause), reason), audited)
             }
             Word::Retry(reason) if unsure.is_some() => (known.doubtful(reason), Some(Action::NotResent)),
             Word::Retry(reason) => (known.ended(Phase::Dead, reason), audited),
             Word::NotSent | Word::Delivered | Word::Reject(_) | Word::InDoubt(_) => {
                 let attempts = sender.attempt.saturating_sub(1);
-                let phase = Phase::Pending { next: tick.now };
+                let phase = Phase::Pending { next: tick.shown };
                 (Self { phase, attempts, ..known }, audited)
             }
         }

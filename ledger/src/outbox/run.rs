@@ -8,7 +8,7 @@ use crate::audit::{self, About, Action, By, LEDGER};
 use crate::error::LedgerError;
 use crate::external::store::Token;
 use crate::file::Db;
-use crate::time::Timekeeper;
+use crate::time::{Tick, Timekeeper};
 
 /// How many messages one transaction looks at beyond those that it hands out.
 const MORE: u32 = 250;
@@ -40,15 +40,15 @@ pub(super) struct Claimed {
 /// Hands out up to `max` messages, after it has put those in order whose sender fell silent.
 pub(super) fn claim(db: &Db, side: &Side, token: Token, max: u32, lease: i64) -> Result<Vec<Claimed>, LedgerError> {
     let tick = side.clock.tick(&db.conn)?;
-    for placed in store::leased(&db.conn, &side.target, tick.now, MORE)? {
-        if placed.message.is_abandoned(tick.now) {
+    for placed in store::leased(&db.conn, &side.target, tick.shown, MORE)? {
+        if placed.message.is_abandoned(tick.shown) {
             let told = placed.message.lost("its lease is over", Action::LeaseExpired, side.terms, tick, 0);
             settle(db, &placed, told, tick.now, LEDGER)?;
         }
     }
     let limit = max.saturating_add(MORE);
     let mut claimed = Vec::new();
-    for mut placed in store::due(&db.conn, &side.target, tick.now, side.longest_pause, limit)? {
+    for mut placed in store::due(&db.conn, &side.target, tick.shown, side.longest_pause, limit)? {
         if claimed.len() >= max as usize {
             break;
         }
@@ -98,8 +98,8 @@ pub(super) fn look_up_report(
     word: &Word,
 ) -> Result<Option<()>, LedgerError> {
     let placed = find(db, side, place).map_err(unknown)?.ok_or(LedgerError::Stale)?;
-    let now = side.clock.now().unix_millis();
-    let tick = crate::time::Tick { now, at_latest: now, sure: false };
+    let (shown, now) = (side.clock.shown().unix_millis(), side.clock.now().unix_millis());
+    let tick = Tick { shown, now, at_latest: now, sure: false };
     let told = placed.message.told(sender, word, side.terms, tick, 0).ok_or(LedgerError::Stale)?;
     Ok((told.0 == placed.message).then_some(()))
 }
@@ -120,9 +120,9 @@ impl Decision {
 }
 
 pub(super) fn decide(db: &Db, side: &Side, place: &Place, decision: &Decision, by: By<'_>) -> Result<(), LedgerError> {
-    let now = side.clock.tick(&db.conn)?.now;
+    let Tick { shown, now, .. } = side.clock.tick(&db.conn)?;
     let placed = find(db, side, place)?.ok_or(LedgerError::NotStuck)?;
-    let after = decision.apply(&placed.message, now).ok_or(LedgerError::NotStuck)?;
+    let after = decision.apply(&placed.message, shown).ok_or(LedgerError::NotStuck)?;
     let action = match decision {
         Decision::Requeue { .. } => Action::Requeued,
         Decision::Skip => Action::Skipped,

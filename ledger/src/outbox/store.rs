@@ -102,7 +102,7 @@ pub(crate) fn enqueue(conn: &Connection, call: &Call, outgoing: &[Outgoing]) -> 
     if conn.prepare_cached(room)?.execute((count, call.outbox_capacity))? != 1 {
         return Err(LedgerError::OutboxFull);
     }
-    let now = call.clock.now().unix_millis();
+    let now = call.clock.shown().unix_millis();
     let mut statement = conn.prepare_cached(
         "INSERT INTO ledger_outbox(principal, operation, key, ordinal, target, ordering_key, payload, deadline_ms, next_ms,
                                    sent_ms, state, attempts, lease_ms, head)

@@ -22,7 +22,7 @@ pub(super) fn collect(
     let conn = &db.conn;
     let tick = clock.tick(conn)?;
     let mut collected =
-        Collected { in_doubt: count(sweep(conn, tick.now)?), held_back: !tick.sure, ..Collected::default() };
+        Collected { in_doubt: count(sweep(conn, tick)?), held_back: !tick.sure, ..Collected::default() };
     collected.messages = messages(conn, limit)?;
     if tick.sure {
         collected.expired = expire(conn, tick, limit - collected.rows())?;
@@ -131,7 +131,7 @@ impl Call {
         let forgotten: Option<i64> = conn
             .prepare_cached("SELECT forgotten_ms FROM ledger_meta WHERE id = 1")?
             .query_row([], |row| row.get(0))?;
-        let horizon = self.horizon_ms.map(|horizon| self.clock.now().unix_millis().saturating_sub(horizon));
+        let horizon = self.horizon_ms.map(|horizon| self.clock.shown().unix_millis().saturating_sub(horizon));
         let refused = forgotten.max(horizon).is_some_and(|refused| born.unix_millis() < refused);
         if refused { Err(LedgerError::KeyTooOld) } else { Ok(()) }
     }

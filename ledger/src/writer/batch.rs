@@ -142,7 +142,8 @@ fn look_up(shared: &Shared, failure: &CommitFailure, units: &mut Units) {
 
 fn answer(shared: &Shared, units: impl Iterator<Item = Box<dyn Work>>) {
     for unit in units {
-        let meter = if unit.answer() { &shared.meters.committed } else { &shared.meters.failed };
+        let meter = if unit.is_done() { &shared.meters.committed } else { &shared.meters.failed };
         meter.add();
+        unit.answer();
     }
 }

@@ -24,8 +24,10 @@ pub(crate) trait Work: Send {
     fn fail(&mut self, error: LedgerError);
     /// Decides what a commit of unknown outcome came to, on another connection.
     fn recover(&mut self, failure: &CommitFailure, db: &Db);
-    /// Answers its caller with what was decided. Says whether it was carried out.
-    fn answer(self: Box<Self>) -> bool;
+    /// Whether it was decided that it is carried out.
+    fn is_done(&self) -> bool;
+    /// Answers its caller with what was decided.
+    fn answer(self: Box<Self>);
 }
 
 /// A piece of work with its answer.
@@ -33,6 +35,8 @@ pub(crate) struct Unit<R> {
     operation: Arc<str>,
     run: Run<R>,
     look_up: Option<LookUp<R>>,
+    /// What to do once it is decided, before its caller is answered.
+    after: Option<Box<dyn FnOnce() + Send>>,
     decided: Option<Result<R, LedgerError>>,
     caller: Sender<Result<R, LedgerError>>,
 }
@@ -46,12 +50,18 @@ impl<R> Unit<R> {
         run: impl FnMut(&Db) -> Result<R, LedgerError> + Send + 'static,
     ) -> (Self, Answering<R>) {
         let (caller, answering) = reply();
-        (Self { operation: operation.into(), run: Box::new(run), look_up: None, decided: None, caller }, answering)
+        let operation = operation.into();
+        (Self { operation, run: Box::new(run), look_up: None, after: None, decided: None, caller }, answering)
     }
 
     /// The same work, whose outcome can be looked up. Without this an unknown commit stays unknown.
     pub(crate) fn look_up(self, look_up: impl FnMut(&Db) -> Result<Option<R>, LedgerError> + Send + 'static) -> Self {
         Self { look_up: Some(Box::new(look_up)), ..self }
+    }
+
+    /// The same work, after which something else has to be done, whatever it came to. It may not panic.
+    pub(crate) fn after(self, after: impl FnOnce() + Send + 'static) -> Self {
+        Self { after: Some(Box::new(after)), ..self }
     }
 }
 
@@ -78,11 +88,31 @@ impl<R: Send> Work for Unit<R> {
         });
     }
 
-    fn answer(self: Box<Self>) -> bool {
-        let done = matches!(self.decided, Some(Ok(_)));
+    fn is_done(&self) -> bool {
+        matches!(self.decided, Some(Ok(_)))
+    }
+
+    fn answer(self: Box<Self>) {
+        if let Some(after) = self.after {
+            after();
+        }
         if let Some(decided) = self.decided {
             self.caller.send(decided);
         }
-        done
     }
+}
+
+/// The answer to a unit whose commit failed in an unknown way, and which was committed all the same, or not.
+#[cfg(test)]
+pub(crate) fn recovered<R: Send>(
+    reader: &crate::lane::Lane,
+    (mut unit, answering): (Unit<R>, Answering<R>),
+) -> Result<R, LedgerError> {
+    let recover = |db: &_| {
+        unit.recover(&CommitFailure::unknown(), db);
+        Ok(())
+    };
+    reader.with(recover)?;
+    Box::new(unit).answer();
+    answering.wait().unwrap_or(Err(LedgerError::Closed))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use steady_ledger::{Attempt, Begun, External, Resolution, State, Upstream};
+use steady_ledger::{Attempt, Begun, External, Resolved, State, Upstream};
 
 use super::clock::TestClock;
 use super::*;
@@ -298,7 +298,7 @@ proptest! {
                     prop_assert_eq!(seen, model.say(*key, place, word));
                 }
                 Step::Resolve { key: number, committed } => {
-                    let resolution = if committed { Resolution::Committed(9) } else { Resolution::Rejected(9) };
+                    let resolution = if committed { Resolved::Committed(9) } else { Resolved::Rejected(9) };
                     let seen = shop.ledger.resolve(&scope(), &key(&name(number)), &resolution, "ops", "");
                     prop_assert_eq!(seen.map_err(|error| kind(&error)), model.resolve(number, committed, 9));
                 }
@@ -324,5 +324,7 @@ proptest! {
                 prop_assert_eq!(&audit[..], model.audit.get(&number).map_or(&[][..], |audit| &audit[..]));
             }
         }
+        let checked = shop.ledger.check(|_, _| ()).unwrap();
+        prop_assert!(checked.is_sound(), "{:?}", checked);
     }
 }

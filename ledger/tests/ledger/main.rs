@@ -6,6 +6,7 @@ mod effects;
 mod external;
 mod external_model;
 mod files;
+mod inventory;
 mod migration;
 mod model;
 mod once;
@@ -17,6 +18,7 @@ mod privacy;
 mod replay;
 mod retention;
 mod states;
+mod tasks;
 mod writer;
 
 use std::path::Path;

@@ -164,6 +164,7 @@ fn a_line_leaves_in_order_and_a_dead_head_holds_back_no_other_line() {
     leave(&shop.ledger, "order-3", &[line("a", "a4")]).unwrap();
     assert!(claim(&outbox).is_empty());
     outbox.requeue(&dead[0].id, None, "ops", "account open again").unwrap();
+    assert!(matches!(first[0].report(Report::Delivered), Err(LedgerError::Stale)), "a person has decided");
     let again = one(&outbox);
     assert_eq!((payloads(std::slice::from_ref(&again)), again.attempt()), (vec!["a1"], 1));
     assert_eq!(again.upstream_key(), first[0].upstream_key());
@@ -270,6 +271,21 @@ fn a_retry_comes_after_a_pause_with_full_jitter_and_attempts_run_out() {
     assert!(claim(&outbox).is_empty());
     let dead = outbox.stuck(100).unwrap();
     assert!(dead.len() == 10 && dead.iter().all(|stuck| !stuck.in_doubt && &*stuck.reason == "503 again"));
+}
+
+#[test]
+fn a_message_that_is_lost_again_and_again_ends_up_in_doubt() {
+    let (shop, clock) = shop();
+    let mut target = idempotent("bank");
+    target.attempts = 2.try_into().unwrap();
+    let outbox = shop.ledger.outbox(target);
+    leave(&shop.ledger, "order-1", &[line("a", "a1")]).unwrap();
+    for attempt in 1..=2 {
+        assert_eq!(one(&outbox).attempt(), attempt);
+        clock.pass(LEASE_MS);
+    }
+    assert!(claim(&outbox).is_empty());
+    assert_eq!(stuck(&outbox).iter().map(|stuck| (stuck.in_doubt, stuck.attempts)).collect::<Vec<_>>(), [(true, 2)]);
 }
 
 #[test]

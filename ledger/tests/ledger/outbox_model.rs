@@ -417,6 +417,28 @@ impl Run {
     }
 }
 
+/// The check that ends each run of the model finds what it is there for.
+#[test]
+fn a_check_finds_a_line_without_a_first_a_wrong_count_and_an_attempt_of_nobody() {
+    let spoilt = [
+        ("UPDATE ledger_outbox SET head = 0", "ledger_outbox 1"),
+        ("UPDATE ledger_outbox SET head = id = 2", "ledger_outbox 1"),
+        ("UPDATE ledger_meta SET outbox_open = 7", "ledger_meta 7"),
+        (
+            "INSERT INTO ledger_attempt SELECT principal, operation, key, zeroblob(16), 1, 0, 0, NULL FROM ledger_key",
+            "ledger_attempt order-0",
+        ),
+    ];
+    for (sql, place) in spoilt {
+        let mut run = Run::start(false);
+        run.leave(Some(1), None, 2);
+        assert!(run.shop.ledger.check(|_, _| ()).unwrap().is_sound());
+        run.shop.stranger().execute(sql, []).unwrap();
+        let findings = run.shop.ledger.check(|_, _| ()).unwrap().findings;
+        assert_eq!(findings.iter().map(|finding| &*finding.place).collect::<Vec<_>>(), [place], "{sql}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -428,5 +450,7 @@ proptest! {
             let expected: Vec<_> = run.model.messages.iter().map(|known| code(known.standing)).collect();
             prop_assert_eq!(stored(&run.shop, expected.len()), expected);
         }
+        let checked = run.shop.ledger.check(|_, _| ()).unwrap();
+        prop_assert!(checked.is_sound(), "{:?}", checked);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use steady_ledger::{Begun, Collected, Durability, External, Message, Report, Resolution, State, Target};
+use steady_ledger::{
+    Begun, Collected, Durability, External, Message, Report, Resolved, State, Target, TaskError, TaskSpec, Upstream,
+};
 
 use super::clock::TestClock;
 use super::*;
@@ -30,11 +32,15 @@ fn rows(shop: &Shop, table: &str) -> i64 {
     shop.stranger().query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).unwrap()
 }
 
-/// A task of a key, as the row that it is.
-fn insert_task(shop: &Shop, key_text: &str, status: &str) {
-    let task = "INSERT INTO ledger_task(id, principal, operation, key, status, created_ms, updated_ms, poll_ms)
-                SELECT 'task-1', principal, operation, key, ?2, 0, 0, 0 FROM ledger_key WHERE key = ?1";
-    assert_eq!(shop.stranger().execute(task, (key_text, status)).unwrap(), 1);
+/// A key with a task.
+fn create_task(shop: &Shop, key_text: &str) {
+    let created = shop.ledger.tasks().create(&Request::new(&scope(), &key(key_text), "{}"), TaskSpec::default());
+    assert!(!created.unwrap().is_replay());
+}
+
+fn end_task(shop: &Shop) {
+    let end = "UPDATE ledger_task SET status = 'cancelled', cancel_requested_ms = 0, payload = NULL";
+    assert_eq!(shop.stranger().execute(end, []).unwrap(), 1);
 }
 
 /// Lets the time come, and the ledger become sure of it.
@@ -121,8 +127,7 @@ fn nothing_that_is_open_is_collected() {
     leave("sending");
     let sending = outbox.claim(1, Duration::MAX).unwrap();
     leave("pending");
-    call(&shop.ledger, "task").unwrap().into_inner();
-    insert_task(&shop, "task", "working");
+    create_task(&shop, "task");
 
     come(&shop.ledger, &clock, START + 1000 * DAY);
     assert_eq!(shop.ledger.collect(100).unwrap(), Collected::default());
@@ -135,13 +140,13 @@ fn nothing_that_is_open_is_collected() {
 
     // Once it is closed, it goes.
     started.commit(&1).unwrap();
-    shop.ledger.resolve(&scope(), &key("doubtful"), &Resolution::Rejected(1), "ops", "").unwrap();
+    shop.ledger.resolve(&scope(), &key("doubtful"), &Resolved::Rejected(1), "ops", "").unwrap();
     sending[0].report(Report::Delivered).unwrap();
     outbox.claim(1, Duration::MAX).unwrap()[0].report(Report::Delivered).unwrap();
     for stuck in outbox.stuck(10).unwrap() {
         outbox.skip(&stuck.id, "ops", "").unwrap();
     }
-    shop.stranger().execute("UPDATE ledger_task SET status = 'completed'", []).unwrap();
+    end_task(&shop);
     let collected = shop.ledger.collect(100).unwrap();
     assert_eq!((collected.messages, collected.expired), (4, 5));
     assert_eq!(shop.ledger.audit(&scope(), &key("doubtful")).unwrap().len(), 2, "the audit stays");
@@ -250,8 +255,8 @@ fn a_record_of_an_old_key_is_answered_as_long_as_it_is_there() {
 fn a_tombstone_stays_as_long_as_something_refers_to_it() {
     let (shop, clock) = shop_with(Options { key_horizon: Some(Duration::ZERO), ..options() });
     let order = uuid(START);
-    call(&shop.ledger, &order).unwrap().into_inner();
-    insert_task(&shop, &order, "completed");
+    create_task(&shop, &order);
+    end_task(&shop);
     come(&shop.ledger, &clock, START + WEEK);
     let collected = shop.ledger.collect(10).unwrap();
     assert_eq!((collected.expired, collected.forgotten), (1, 0));
@@ -315,5 +320,52 @@ fn the_counters_tell_what_happened() {
     let after = shop.ledger.stats();
     assert_eq!((after.committed, after.failed, after.replays), (1, 1, 1));
     assert_eq!((after.queued, after.queued_most, after.turned_away, after.looked_up), (0, 1, 0, 0));
-    assert!(after.batches >= 1 && after.wal_bytes > 0);
+    assert!(after.batches >= 1);
+}
+
+/// A clock that was wrong for so long that it was believed, and was then put right: time stands still for what is kept,
+/// but nothing that waits for a moment waits for years.
+#[test]
+fn a_clock_that_was_believed_and_put_right_stops_nothing_and_opens_no_window() {
+    let (shop, clock) = shop_with(Options { key_horizon: Some(Duration::from_secs(24 * 3600)), ..options() });
+    come(&shop.ledger, &clock, START + 1000 * DAY);
+    clock.set(START);
+    let window = Upstream::Idempotent { window: Duration::from_secs(24 * 3600) };
+    let external = External::new(Duration::from_secs(30)).upstream(window);
+    let begin = || -> Result<Begun<i64>, LedgerError> {
+        shop.ledger.begin(&Request::new(&scope(), &key("order-1"), "{}"), &external)
+    };
+    let Ok(Begun::Send(attempt)) = begin() else { panic!("new") };
+    assert!(attempt.is_live());
+    assert!(matches!(begin(), Err(LedgerError::InFlight { .. })));
+    let other = shop.ledger.execute(&Request::new(&scope(), &key("order-1"), "{}"), |_| Ok(0));
+    assert!(matches!(other, Err(LedgerError::InFlight { .. })));
+    clock.pass(30_000);
+    assert!(!attempt.is_live());
+    for days in [0, 1, 2] {
+        clock.set(START + days * DAY + 30_000);
+        assert!(matches!(begin(), Err(LedgerError::InDoubt)), "nobody knows how old the first request is");
+    }
+
+    let effect = |tx: &mut EffectTx<'_>| Ok(tx.enqueue(Message::new("bank", "x"))?);
+    // A key of now is not too old, whatever was believed of the time.
+    let order = uuid(clock.millis());
+    shop.ledger.execute(&Request::new(&scope(), &key(&order), "{}"), effect).unwrap().into_inner();
+    let outbox = shop.ledger.outbox(Target::new("bank"));
+    let claim = || outbox.claim(1, Duration::from_secs(30)).unwrap();
+    claim()[0].report(Report::Retry { reason: "503" }).unwrap();
+    clock.pass(1_000);
+    let sent = claim();
+    assert_eq!(sent.len(), 1, "the pause is over");
+    clock.pass(30_000);
+    assert!(claim().is_empty());
+    assert!(outbox.stuck(1).unwrap()[0].in_doubt, "the lease is over");
+}
+
+#[test]
+fn a_task_is_refused_for_a_key_beyond_the_horizon() {
+    let (shop, _clock) = shop_with(Options { key_horizon: Some(Duration::from_secs(24 * 3600)), ..options() });
+    let ancient = key(&uuid(START - DAY - 1));
+    let created = shop.ledger.tasks().create(&Request::new(&scope(), &ancient, "{}"), TaskSpec::default());
+    assert!(matches!(created, Err(TaskError::Ledger(LedgerError::KeyTooOld))), "{created:?}");
 }

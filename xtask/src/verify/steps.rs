@@ -60,7 +60,9 @@ pub(crate) const STEPS: &[Step] = &[
         proves: "no lint warning in any target",
         required: true,
         tools: &[CLIPPY],
-        run: |cx| cx.line("cargo clippy --workspace --all-targets --keep-going -- -D warnings").map(drop),
+        run: |cx| {
+            cx.line("cargo clippy --workspace --all-features --all-targets --keep-going -- -D warnings").map(drop)
+        },
         next: "fix the warning, or `#[expect(.., reason = \"..\")]` it where it is wrong",
     },
     Step {
@@ -161,7 +163,7 @@ fn no_std(cx: &mut Context) -> Result<(), Error> {
 }
 
 fn docs(cx: &mut Context) -> Result<(), Error> {
-    let command = Command::line("cargo doc --workspace --no-deps --document-private-items --keep-going");
+    let command = Command::line("cargo doc --workspace --all-features --no-deps --document-private-items --keep-going");
     cx.run(&command.env("RUSTDOCFLAGS", "-D warnings")).map(drop)
 }
 
@@ -183,10 +185,10 @@ pub(crate) fn run_tests(cx: &mut Context, which: TestRun) -> Result<(TestResults
 
 fn test_command(nextest: bool, which: TestRun) -> Command {
     let command = if nextest {
-        Command::line("cargo nextest run --workspace --no-fail-fast --status-level all")
+        Command::line("cargo nextest run --workspace --all-features --no-fail-fast --status-level all")
             .env("NEXTEST_HIDE_PROGRESS_BAR", "1")
     } else {
-        Command::line("cargo test --workspace --no-fail-fast")
+        Command::line("cargo test --workspace --all-features --no-fail-fast")
     };
     match which {
         TestRun::All => command,
@@ -200,7 +202,7 @@ fn test(cx: &mut Context) -> Result<(), Error> {
     cx.say(&format!("{} tests ran", tests.len()));
     cx.tests = Some(tests);
     // Without nextest these have run already.
-    let docs = if nextest { cx.line("cargo test --doc --workspace").map(drop) } else { Ok(()) };
+    let docs = if nextest { cx.line("cargo test --doc --workspace --all-features").map(drop) } else { Ok(()) };
     done.and(docs)
 }
 

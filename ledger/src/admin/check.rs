@@ -1,0 +1,167 @@
+//! Decides whether a file is sound: not only its pages, but also every record against the result that it names.
+
+use rusqlite::Connection;
+use serde::Serialize;
+use steady_core::idempotency::{Key, Scope};
+
+use crate::error::LedgerError;
+use crate::file::Access;
+use crate::ledger::Ledger;
+use crate::record;
+
+/// Something that no release of this ledger wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// Where: the key as `principal / operation / key`, or a table.
+    pub place: String,
+    /// What is wrong there. It quotes no result.
+    pub what: String,
+}
+
+/// What a check looked at, and what it found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Checked {
+    /// Keys whose record and result were read.
+    pub keys: u64,
+    /// What is wrong, the first thousand.
+    pub findings: Vec<Finding>,
+}
+
+/// Keys that are read in one snapshot.
+const PAGE: u32 = 500;
+/// After so many findings a check ends: a file that is this wrong needs a backup, not a list.
+const MAX_FINDINGS: usize = 1000;
+
+/// What must find nothing.
+const RULES: [(&str, &str, &str); 5] = [
+    (
+        "ledger_result",
+        "no key names this result",
+        "SELECT CAST(r.id AS TEXT) FROM ledger_result AS r WHERE NOT EXISTS (SELECT 1 FROM ledger_key AS k WHERE k.result_id = r.id)",
+    ),
+    (
+        "ledger_attempt",
+        "no open key has this attempt",
+        "SELECT a.key FROM ledger_attempt AS a WHERE NOT EXISTS (SELECT 1 FROM ledger_key AS k
+         WHERE k.principal = a.principal AND k.operation = a.operation AND k.key = a.key AND k.state IN (1, 4))",
+    ),
+    (
+        "ledger_outbox",
+        "no key sent this message",
+        "SELECT CAST(o.id AS TEXT) FROM ledger_outbox AS o WHERE NOT EXISTS (SELECT 1 FROM ledger_key AS k
+         WHERE k.principal = o.principal AND k.operation = o.operation AND k.key = o.key)",
+    ),
+    (
+        "ledger_outbox",
+        "this message waits, but another one is marked as the first of its line",
+        "SELECT CAST(min(id) AS TEXT) FROM ledger_outbox WHERE ordering_key IS NOT NULL AND state IN (1, 2, 4, 5)
+         GROUP BY target, ordering_key HAVING min(id) IS NOT max(iif(head = 1, id, NULL))",
+    ),
+    (
+        "ledger_meta",
+        "the number of waiting messages is not what the outbox holds",
+        "SELECT CAST(outbox_open AS TEXT) FROM ledger_meta
+         WHERE outbox_open <> (SELECT count(*) FROM ledger_outbox WHERE state IN (1, 2, 4, 5))",
+    ),
+];
+
+impl Ledger {
+    /// Reads the whole file: SQLite's own check of its pages, the references between tables, and each key with its
+    /// result. Calls go on meanwhile. `progress` hears how many keys are done, of how many.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`] if the check could not be made; what it finds is no error.
+    pub fn check(&self, mut progress: impl FnMut(u64, u64)) -> Result<Checked, LedgerError> {
+        let db = self.site().connect(Access::Read)?;
+        let mut checked = Checked::default();
+        let all = db.conn.query_row("SELECT count(*) FROM ledger_key", [], |row| row.get::<_, i64>(0))?.unsigned_abs();
+        progress(0, all);
+        check_pages(&db.conn, &mut checked)?;
+        for (table, what, sql) in RULES {
+            let mut statement = db.conn.prepare(sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let id: String = row.get(0)?;
+                checked.find(format!("{table} {id}"), what);
+            }
+        }
+        let mut last = (String::new(), String::new(), String::new());
+        while !checked.is_full() {
+            let page = keys_after(&db.conn, &last)?;
+            let Some(end) = page.last() else { break };
+            last = end.clone();
+            for (principal, operation, text) in page {
+                checked.keys += 1;
+                let place = format!("{principal} / {operation} / {text}");
+                let Ok(key) = Key::parse(&text) else {
+                    checked.find(place, "the key has characters that a key cannot have");
+                    continue;
+                };
+                match record::find(&db.conn, &Scope::new(principal, operation), &key) {
+                    Ok(Some(stored)) if stored.has_result() => match stored.verified(self.secret()) {
+                        Ok(_) => {}
+                        Err(LedgerError::Corrupt { part }) => checked.find(place, part),
+                        Err(error) => return Err(error),
+                    },
+                    // Removed between the two reads: nothing to compare.
+                    Ok(_) => {}
+                    Err(LedgerError::Corrupt { part }) => checked.find(place, part),
+                    Err(error) => return Err(error),
+                }
+            }
+            progress(checked.keys, all.max(checked.keys));
+        }
+        Ok(checked)
+    }
+}
+
+type Place = (String, String, String);
+
+fn keys_after(conn: &Connection, last: &Place) -> Result<Vec<Place>, LedgerError> {
+    let mut statement = conn.prepare_cached(
+        "SELECT principal, operation, key FROM ledger_key WHERE (principal, operation, key) > (?1, ?2, ?3)
+         ORDER BY principal, operation, key LIMIT ?4",
+    )?;
+    let rows =
+        statement.query_map((&last.0, &last.1, &last.2, PAGE), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn check_pages(conn: &Connection, checked: &mut Checked) -> Result<(), LedgerError> {
+    let mut statement = conn.prepare("PRAGMA integrity_check(100)")?;
+    let rows = statement.query_map([], |row| row.get::<_, String>(0))?;
+    for row in rows {
+        let row = row?;
+        if row != "ok" {
+            checked.find("the file".to_owned(), &row);
+        }
+    }
+    let mut statement = conn.prepare("PRAGMA foreign_key_check")?;
+    let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(2)?)))?;
+    for row in rows {
+        let (table, parent) = row?;
+        checked.find(table, &format!("a row refers to a row of {parent} that is not there"));
+    }
+    Ok(())
+}
+
+impl Checked {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.findings.len() >= MAX_FINDINGS
+    }
+
+    fn find(&mut self, place: String, what: &str) {
+        if !self.is_full() {
+            self.findings.push(Finding { place, what: what.to_owned() });
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! What each command does.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use steady_ledger::admin::{Checked, KeyFilter, KeyRow, Overview, state_name};
+use steady_ledger::{Collected, Executor, Key, Ledger, Opening, Options, Resolved, Scope, Secret};
+
+use crate::args::{Cli, Command, KeyArgs, Outcome};
+use crate::bar::{advance, bar};
+use crate::show::{print, table, time};
+
+/// Rows that are deleted between two looks at the progress bar.
+const GC_BATCH: u32 = 5000;
+
+type Done = Result<ExitCode, Box<dyn Error>>;
+
+pub(crate) fn run(cli: &Cli) -> Done {
+    let json = cli.json;
+    let open = |file: &Path| open(file, cli.secret_file.as_deref());
+    match &cli.command {
+        Command::Inspect { file, keys, state, principal, operation, limit } => {
+            let filter = KeyFilter {
+                principal: principal.as_deref().map(Box::from),
+                operation: operation.as_deref().map(Box::from),
+                state: state.as_deref().map(Box::from),
+            };
+            inspect(json, &open(file)?, keys.then_some((filter, *limit)))
+        }
+        Command::Reconcile { file, key, result } => reconcile(json, &open(file)?, key, *result),
+        Command::Resolve { file, key, outcome, actor, note } => resolve(json, &open(file)?, key, outcome, actor, note),
+        Command::Gc { file, limit } => gc(json, &open(file)?, *limit),
+        Command::Verify { file } => verify(json, &open(file)?),
+        Command::Backup { file, to } => backup(json, &open(file)?, to),
+    }
+}
+
+fn open(file: &Path, secret_file: Option<&Path>) -> Result<Ledger, Box<dyn Error>> {
+    if !file.try_exists().map_err(|error| format!("cannot look at {}: {error}", file.display()))? {
+        return Err(format!("{} does not exist: give the path of a ledger", file.display()).into());
+    }
+    let secret = secret_file.map(read_secret).transpose()?;
+    let options = Options { opening: Opening::Existing, executor: Executor::Inline, secret, ..Options::default() };
+    let ledger = Ledger::open(file, options);
+    ledger.map_err(|error| -> Box<dyn Error> { Box::new(InFile { file: file.display().to_string(), error }) })
+}
+
+/// An error with the file that it is about.
+#[derive(Debug, thiserror::Error)]
+#[error("{file}: {error}")]
+struct InFile {
+    file: String,
+    error: steady_ledger::LedgerError,
+}
+
+fn read_secret(file: &Path) -> Result<Secret, Box<dyn Error>> {
+    let text = fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let digits = text.trim();
+    let mut bytes = [0; 32];
+    let pairs = digits.as_bytes().chunks_exact(2);
+    let valid = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !valid {
+        return Err(format!("{}: a secret is 64 hexadecimal digits", file.display()).into());
+    }
+    for (byte, pair) in bytes.iter_mut().zip(pairs) {
+        *byte = u8::from_str_radix(str::from_utf8(pair)?, 16)?;
+    }
+    Ok(Secret::new(bytes))
+}
+
+impl KeyArgs {
+    fn parse(&self) -> Result<(Scope, Key), Box<dyn Error>> {
+        Ok((Scope::new(&*self.principal, &*self.operation), Key::parse(&self.key)?))
+    }
+}
+
+#[derive(Serialize)]
+struct Inspected {
+    #[serde(flatten)]
+    overview: Overview,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    listed: Option<Vec<KeyRow>>,
+}
+
+fn inspect(json: bool, ledger: &Ledger, list: Option<(KeyFilter, u32)>) -> Done {
+    let listed = list.map(|(filter, limit)| ledger.keys(&filter, limit)).transpose()?;
+    let inspected = Inspected { overview: ledger.overview()?, listed };
+    print(json, &inspected, |Inspected { overview, listed }| {
+        let mut rows = vec![
+            vec!["schema".to_owned(), overview.schema.to_string()],
+            vec!["created".to_owned(), time(overview.created_ms)],
+            vec!["size".to_owned(), format!("{} bytes", overview.file_bytes)],
+            vec!["effects without a key".to_owned(), overview.keyless_executions.to_string()],
+        ];
+        rows.extend(overview.oldest_open_ms.map(|since| vec!["oldest open key".to_owned(), time(since)]));
+        let count = |what: &str, state: &str, count: u64| vec![format!("{what} {state}"), count.to_string()];
+        rows.extend(overview.keys.iter().map(|(state, number)| count("keys", state, *number)));
+        rows.extend(overview.outbox.iter().map(|(state, number)| count("messages", state, *number)));
+        rows.extend(overview.tasks.iter().map(|(status, number)| count("tasks", status, *number)));
+        let mut text = table(&rows);
+        if let Some(keys) = listed {
+            let head = ["principal", "operation", "key", "state", "executions", "since"];
+            let mut rows = vec![head.map(str::to_owned).to_vec()];
+            rows.extend(keys.iter().map(|key| {
+                let KeyRow { principal, operation, key, state, executions, recorded_ms, .. } = key;
+                let cells =
+                    [principal, operation, key, &(*state).to_owned(), &executions.to_string(), &time(*recorded_ms)];
+                cells.map(ToString::to_string).to_vec()
+            }));
+            text.push('\n');
+            text.push_str(&table(&rows));
+        }
+        text
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Serialize)]
+struct Known {
+    known: bool,
+    #[serde(flatten)]
+    state: Option<KnownState>,
+    /// What another system got, if this key's effect is outside of the ledger.
+    upstream_key: Box<str>,
+    audit: Vec<Decision>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+struct Decision {
+    at_ms: i64,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<u32>,
+    actor: Box<str>,
+    note: Box<str>,
+}
+
+#[derive(Serialize)]
+struct KnownState {
+    state: &'static str,
+    executions: u64,
+    recorded_ms: i64,
+    expires_ms: i64,
+}
+
+fn reconcile(json: bool, ledger: &Ledger, key: &KeyArgs, with_result: bool) -> Done {
+    let (scope, key) = key.parse()?;
+    let state = ledger.reconcile(&scope, &key)?.map(|found| KnownState {
+        state: state_name(found.state),
+        executions: found.executions,
+        recorded_ms: found.recorded_at.unix_millis(),
+        expires_ms: found.expires_at.unix_millis(),
+    });
+    let result = if with_result { ledger.stored_result(&scope, &key)? } else { None };
+    let result = result.map(|body| serde_json::from_slice(&body)).transpose()?;
+    let decisions = ledger.audit(&scope, &key)?.into_iter().map(|entry| Decision {
+        at_ms: entry.at.unix_millis(),
+        action: entry.action.as_str(),
+        message: entry.message,
+        actor: entry.actor,
+        note: entry.note,
+    });
+    let upstream_key = ledger.upstream_key(&scope, &key);
+    let known = Known { known: state.is_some(), state, upstream_key, audit: decisions.collect(), result };
+    print(json, &known, |known| {
+        let Some(state) = &known.state else {
+            return "nothing is known of this key: its operation was not committed here".to_owned();
+        };
+        let mut text = table(&[
+            vec!["state".to_owned(), state.state.to_owned()],
+            vec!["executions".to_owned(), state.executions.to_string()],
+            vec!["since".to_owned(), time(state.recorded_ms)],
+            vec!["replayed until".to_owned(), time(state.expires_ms)],
+            vec!["upstream key".to_owned(), known.upstream_key.to_string()],
+        ]);
+        for decision in &known.audit {
+            let Decision { at_ms, action, actor, note, .. } = decision;
+            let message = decision.message.map_or_else(String::new, |number| format!(" message {number}"));
+            writeln!(text, "{}{message} {action} by {actor}: {note}", time(*at_ms)).unwrap_or_default();
+        }
+        if let Some(result) = &known.result {
+            text.push_str(result.get());
+        }
+        text
+    })?;
+    Ok(if known.known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[derive(Serialize)]
+struct Settled<'a> {
+    resolved: &'a str,
+}
+
+fn resolve(json: bool, ledger: &Ledger, key: &KeyArgs, outcome: &Outcome, actor: &str, note: &str) -> Done {
+    let (scope, key) = key.parse()?;
+    let read = |option: &str, text: &str| -> Result<serde_json::Value, String> {
+        serde_json::from_str(text).map_err(|error| format!("--{option} is no JSON: {error}"))
+    };
+    let (resolved, state) = match (&outcome.committed, &outcome.rejected) {
+        (Some(value), _) => (Resolved::Committed(read("committed", value)?), "committed"),
+        (None, Some(value)) => (Resolved::Rejected(read("rejected", value)?), "rejected"),
+        (None, None) => return Err("give --committed or --rejected".into()),
+    };
+    ledger.resolve(&scope, &key, &resolved, actor, note)?;
+    print(json, &Settled { resolved: state }, |settled| format!("the key is {} now", settled.resolved))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn gc(json: bool, ledger: &Ledger, limit: u32) -> Done {
+    let bar = bar("rows");
+    let mut total = Collected::default();
+    loop {
+        let left = limit - total.rows();
+        let batch = ledger.collect(left.min(GC_BATCH))?;
+        total = total.and(batch);
+        bar.set_position(total.rows().into());
+        if !batch.more || total.rows() >= limit {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    print(json, &total, |total| {
+        let mut text = table(&[
+            vec!["results deleted".to_owned(), total.expired.to_string()],
+            vec!["tombstones deleted".to_owned(), total.forgotten.to_string()],
+            vec!["messages deleted".to_owned(), total.messages.to_string()],
+            vec!["keys put in doubt".to_owned(), total.in_doubt.to_string()],
+        ]);
+        if total.held_back {
+            text.push_str("the clock has jumped ahead by more than an hour: run this again in a minute to confirm it");
+        }
+        text
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(json: bool, ledger: &Ledger) -> Done {
+    let bar = bar("keys");
+    let checked = ledger.check(|done, all| advance(&bar, done, all))?;
+    bar.finish_and_clear();
+    print(json, &checked, |Checked { keys, findings, .. }| {
+        let mut text = String::new();
+        for finding in findings {
+            writeln!(text, "{}: {}", finding.place, finding.what).unwrap_or_default();
+        }
+        let verdict = if findings.is_empty() { "sound" } else { "NOT sound: stop using it, restore a backup" };
+        write!(text, "{keys} keys read; the ledger is {verdict}").unwrap_or_default();
+        text
+    })?;
+    Ok(if checked.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[derive(Serialize)]
+struct BackedUp {
+    to: String,
+    bytes: u64,
+}
+
+fn backup(json: bool, ledger: &Ledger, to: &Path) -> Done {
+    let bar = bar("pages");
+    ledger.backup(to, |done, all| advance(&bar, done, all))?;
+    bar.finish_and_clear();
+    let done = BackedUp { to: to.display().to_string(), bytes: fs::metadata(to)?.len() };
+    print(json, &done, |done| format!("{}: {} bytes", done.to, done.bytes))?;
+    Ok(ExitCode::SUCCESS)
+}

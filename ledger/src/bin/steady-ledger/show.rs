@@ -1,0 +1,81 @@
+//! Output: text for people, JSON for machines.
+
+use std::error::Error;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+/// Prints an answer, as one JSON object or as text.
+pub(crate) fn print<T: Serialize>(
+    json: bool,
+    answer: &T,
+    text: impl FnOnce(&T) -> String,
+) -> Result<(), Box<dyn Error>> {
+    let mut printed = if json { serde_json::to_string_pretty(answer)? } else { text(answer) };
+    if !printed.ends_with('\n') {
+        printed.push('\n');
+    }
+    match io::stdout().lock().write_all(printed.as_bytes()) {
+        // Whoever closed the pipe has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Says why a command could not do its work.
+pub(crate) fn failed(error: &dyn Error, json: bool) -> ExitCode {
+    let mut message = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        message = format!("{message}: {cause}");
+        source = cause.source();
+    }
+    let line = if json { serde_json::json!({ "error": message }).to_string() } else { format!("error: {message}") };
+    let written = writeln!(io::stderr(), "{line}");
+    drop(written);
+    ExitCode::from(2)
+}
+
+/// A table of two columns or more, aligned.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+    let mut out = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            line.push_str(&format!("{cell:width$}  "));
+        }
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+    out
+}
+
+/// A time of the ledger, in Unix milliseconds: UTC, to the second. SQLite knows the calendar.
+pub(crate) fn time(unix_millis: i64) -> String {
+    let date = "SELECT datetime(?1, 'unixepoch') || ' UTC'";
+    rusqlite::Connection::open_in_memory()
+        .and_then(|conn| conn.query_row(date, [unix_millis.div_euclid(1000)], |row| row.get(0)))
+        .unwrap_or_else(|_| format!("{unix_millis} ms"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_dates_and_what_has_none_is_a_number() {
+        assert_eq!(time(1_790_000_000_999), "2026-09-21 14:13:20 UTC");
+        assert_eq!(time(-1), "1969-12-31 23:59:59 UTC");
+        assert_eq!(time(i64::MAX), format!("{} ms", i64::MAX));
+    }
+
+    #[test]
+    fn columns_are_aligned() {
+        let rows = [["a", "bc"], ["def", "g"]].map(|row| row.map(str::to_owned).to_vec());
+        assert_eq!(table(&rows), "a    bc\ndef  g\n");
+    }
+}

@@ -1,0 +1,147 @@
+//! Decides what becomes of tasks that no worker and no client ends: those whose time is over, and those in doubt.
+
+use rusqlite::named_params;
+
+use crate::task::lease::{End, finish};
+use crate::task::store::{self, Head, Tx, head};
+use crate::task::{LiveTask, Resolution, TaskError, TaskId, Tasks, check_text};
+
+/// How many tasks a list shows at most.
+const MAX_LIST: u32 = 1000;
+/// How many tasks a creation or a claim cleans up on its way. More than one, so that what is over never piles up.
+const HOUSEKEEPING: u32 = 16;
+
+impl Tasks {
+    /// The unfinished tasks of all principals, in the order of their ids, at most `limit` of them and 1000. Go on after
+    /// the last one.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Ledger`].
+    pub fn live(&self, after: Option<&TaskId>, limit: u32) -> Result<Vec<LiveTask>, TaskError> {
+        let sql = head!("WHERE status IN ('working', 'input_required') AND id > ?1 ORDER BY id LIMIT ?2");
+        self.list(sql, after, limit)
+    }
+
+    /// As [`Tasks::live`], but only those in doubt: their worker was lost with an external step open.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Ledger`].
+    pub fn in_doubt(&self, after: Option<&TaskId>, limit: u32) -> Result<Vec<LiveTask>, TaskError> {
+        self.list(head!("WHERE in_doubt = 1 AND id > ?1 ORDER BY id LIMIT ?2"), after, limit)
+    }
+
+    /// Ends the doubt about a task, by what an operator found out. `actor` and `note` go into the audit table.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Unknown`], [`TaskError::NotInDoubt`], [`TaskError::TooLarge`]; [`TaskError::NotRequested`] for
+    /// [`Resolution::Cancel`]. A result is checked as in [`Tasks::complete`].
+    pub fn resolve(&self, id: &TaskId, resolution: Resolution, actor: &str, note: &str) -> Result<(), TaskError> {
+        let (name, end) = match resolution {
+            Resolution::Complete(result) => ("complete", Some(End::Complete(result))),
+            Resolution::Fail(error) => ("fail", Some(End::Fail(error))),
+            Resolution::Cancel => ("cancel", Some(End::Cancel)),
+            Resolution::Requeue => ("requeue", None),
+        };
+        check_text(Some(actor)).and_then(|()| check_text(Some(note)))?;
+        end.as_ref().map_or(Ok(()), |end| self.check_end(end))?;
+        let (id, actor, note): (_, Box<str>, Box<str>) = (id.clone(), actor.into(), note.into());
+        self.wait(Ok(self.unit("tasks: resolve", move |tx| {
+            let head = Head::find(tx.conn, &id)?.ok_or(TaskError::Unknown)?;
+            if !head.in_doubt {
+                return Err(TaskError::NotInDoubt);
+            }
+            tx.run(
+                "INSERT INTO ledger_task_audit(at_ms, task_id, principal, operation, resolution, actor, note)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                (tx.now, id.as_str(), &*head.scope.principal, &*head.scope.operation, name, &*actor, &*note),
+            )?;
+            tx.run(
+                "UPDATE ledger_task SET in_doubt = 0, external_open = 0, status_message = NULL WHERE id = ?1",
+                [id.as_str()],
+            )?;
+            match &end {
+                Some(end) => finish(tx, &id, end),
+                None => store::touch(tx, &id),
+            }
+        })))
+    }
+
+    /// Marks tasks as in doubt whose worker was lost with an external step open, at most `limit` of them. Returns how
+    /// many. Creations and claims do so too: this is for processes in which there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Ledger`].
+    pub fn expire_leases(&self, limit: u32) -> Result<usize, TaskError> {
+        self.wait(Ok(self.unit("tasks: expire leases", move |tx| expire_leases(tx, limit))))
+    }
+
+    /// Removes tasks that have expired, at most `limit` of them. Returns how many. Neither a task with a lease nor one in
+    /// doubt is removed. Creations and claims do so too: this is for processes in which there are none.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Ledger`].
+    pub fn collect_expired(&self, limit: u32) -> Result<usize, TaskError> {
+        self.wait(Ok(self.unit("tasks: collect", move |tx| collect_expired(tx, limit))))
+    }
+
+    fn list(&self, sql: &str, after: Option<&TaskId>, limit: u32) -> Result<Vec<LiveTask>, TaskError> {
+        let after = after.map_or("", TaskId::as_str);
+        let heads = self.read(|tx| Head::all(tx.conn, sql, (after, limit.min(MAX_LIST))))?;
+        Ok(heads.into_iter().map(LiveTask::from).collect())
+    }
+}
+
+impl From<Head> for LiveTask {
+    fn from(head: Head) -> Self {
+        Self {
+            id: head.id,
+            scope: head.scope,
+            status: head.record.status,
+            in_doubt: head.in_doubt,
+            owner: head.owner,
+            epoch: head.epoch,
+            claimable_at: head.claimable_at,
+            created_at: head.created_at,
+        }
+    }
+}
+
+/// Cleans up a little, so that what is over goes away without anybody asking for it.
+pub(super) fn housekeep(tx: &Tx<'_>) -> Result<(), TaskError> {
+    expire_leases(tx, HOUSEKEEPING)?;
+    collect_expired(tx, HOUSEKEEPING).map(drop)
+}
+
+/// What a client reads of a task in doubt.
+const IN_DOUBT: &str = "a step outside of this service has an unknown outcome: an operator has to look it up";
+
+fn expire_leases(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
+    let sql = head!("WHERE external_open = 1 AND in_doubt = 0 AND claimable_ms <= ?1 ORDER BY claimable_ms LIMIT ?2");
+    let lost = Head::all(tx.conn, sql, (tx.now, limit))?;
+    for head in &lost {
+        // The epoch goes up without a claim, so that the worker, if it lives, does not write past the operator.
+        tx.run(
+            "UPDATE ledger_task
+             SET in_doubt = 1, lease_owner = NULL, lease_epoch = lease_epoch + 1, status_message = ?2 WHERE id = ?1",
+            (head.id.as_str(), IN_DOUBT),
+        )?;
+        store::touch(tx, &head.id)?;
+    }
+    Ok(lost.len())
+}
+
+fn collect_expired(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
+    tx.run(
+        "DELETE FROM ledger_task WHERE id IN (
+             SELECT id FROM ledger_task
+             WHERE expires_ms <= :now AND (status IN ('completed', 'failed', 'cancelled')
+                                           OR (external_open = 0 AND claimable_ms <= :now))
+             ORDER BY expires_ms LIMIT :limit)",
+        named_params! { ":now": tx.now, ":limit": limit },
+    )
+}
