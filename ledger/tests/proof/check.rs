@@ -8,10 +8,10 @@ use std::path::Path;
 use std::time::Duration;
 use steady_crash_vfs::Disk;
 
-use steady_ledger::{Begun, Executed, Executor, Ledger, LedgerError, Options, Report, State, rusqlite};
+use steady_ledger::{Begun, Executed, Executor, Ledger, LedgerError, Options, Report, State, Status, rusqlite};
 
 use crate::shop::{
-    self, Fate, News, Receipt, begin_wire, call, fate, key, number_of, post, scope, stranger, wire_scope,
+    self, Fate, News, Receipt, begin_wire, call, fate, key, make_task, number_of, post, scope, stranger, wire_scope,
 };
 
 /// What a run of calls told its callers.
@@ -31,6 +31,10 @@ pub(crate) struct Told {
     /// The money that was on its way, and what was reported as paid.
     pub(crate) wired: BTreeSet<u64>,
     pub(crate) paid: BTreeSet<u64>,
+    /// The tasks that were made, of which the step was stored, and that were finished.
+    pub(crate) made: BTreeSet<u64>,
+    pub(crate) stepped: BTreeSet<u64>,
+    pub(crate) finished: BTreeSet<u64>,
 }
 
 impl Told {
@@ -43,6 +47,9 @@ impl Told {
         self.delivered.append(&mut other.delivered);
         self.wired.append(&mut other.wired);
         self.paid.append(&mut other.paid);
+        self.made.append(&mut other.made);
+        self.stepped.append(&mut other.stepped);
+        self.finished.append(&mut other.finished);
         self.walk_ins = (self.walk_ins.0 + other.walk_ins.0, self.walk_ins.1 + other.walk_ins.1);
     }
 
@@ -61,6 +68,9 @@ impl Told {
             News::Delivered(number) => drop(self.delivered.insert(number)),
             News::Wired(number) => drop(self.wired.insert(number)),
             News::Paid(number) => drop(self.paid.insert(number)),
+            News::Made(number) => drop(self.made.insert(number)),
+            News::Stepped(number) => drop(self.stepped.insert(number)),
+            News::Finished(number) => drop(self.finished.insert(number)),
         }
     }
 }
@@ -102,6 +112,7 @@ pub(crate) fn check(path: &Path, disk: Option<Disk>, told: &Told) -> Result<(), 
     }
     letters(&ledger, &tables, told)?;
     wires(&ledger, told)?;
+    tasks(&ledger, told)?;
     whole(&tables, told)?;
     drop(tables);
     ledger.close().map_err(unusable)
@@ -123,6 +134,24 @@ fn letters(ledger: &Ledger, tables: &rusqlite::Connection, told: &Told) -> Resul
             return Err(Violation::Twice(format!("letter {number} would be sent again")));
         }
         letter.report(Report::NotSent).map_err(unusable)?;
+    }
+    Ok(())
+}
+
+/// A task that was made is there, under its key, and as far as it was said to be.
+fn tasks(ledger: &Ledger, told: &Told) -> Result<(), Violation> {
+    for number in &told.made {
+        let again = make_task(ledger, *number).map_err(|error| Violation::Unusable(format!("{error:?}")))?;
+        if !again.is_replay() {
+            return Err(Violation::Lost(format!("task {number} was made")));
+        }
+        let task = again.into_inner();
+        if told.stepped.contains(number) && task.progress.step != 1 {
+            return Err(Violation::Lost(format!("the step of task {number}")));
+        }
+        if told.finished.contains(number) && task.status != Status::Completed {
+            return Err(Violation::Lost(format!("task {number} was finished")));
+        }
     }
     Ok(())
 }
@@ -191,6 +220,14 @@ const WHOLE: &[(&str, &str)] = &[
     (
         "attempts of no open key, and open keys without one",
         "SELECT abs((SELECT count(*) FROM ledger_key WHERE state IN (1, 4)) - (SELECT count(*) FROM ledger_attempt))",
+    ),
+    (
+        "steps of tasks against their effects",
+        "SELECT abs((SELECT count(*) FROM page) - (SELECT coalesce(sum(step), 0) FROM ledger_task))",
+    ),
+    (
+        "keys of tasks against tasks",
+        "SELECT abs((SELECT count(*) FROM ledger_key WHERE operation = 'print') - (SELECT count(*) FROM ledger_task))",
     ),
     (
         "walk-ins against their count",
@@ -298,6 +335,15 @@ mod broken {
              DELETE FROM ledger_key WHERE operation = 'wire' AND state = 2",
             |found| matches!(found, Violation::Twice(_)),
         ),
+        ("DELETE FROM page", |found| matches!(found, Violation::Half(_))),
+        ("INSERT INTO page VALUES ('order-9')", |found| matches!(found, Violation::Half(_))),
+        ("DELETE FROM ledger_task WHERE key = 'order-10'", |found| matches!(found, Violation::Half(_))),
+        (
+            "DELETE FROM page; DELETE FROM ledger_task;
+             DELETE FROM ledger_result WHERE id IN (SELECT result_id FROM ledger_key WHERE operation = 'print');
+             DELETE FROM ledger_key WHERE operation = 'print'",
+            |found| matches!(found, Violation::Lost(_)),
+        ),
         ("DELETE FROM ledger_attempt", |found| matches!(found, Violation::Half(_))),
         ("UPDATE ledger_result SET body = x'31' WHERE id = 1", |found| matches!(found, Violation::Unusable(_))),
         ("UPDATE ledger_meta SET secret_check = zeroblob(32)", |found| matches!(found, Violation::Unusable(_))),
@@ -325,6 +371,8 @@ mod broken {
             let told = Ear(std::sync::Mutex::new(told));
             assert_eq!(shop::carry(&ledger, &told).unwrap(), 2);
             shop::wire(&ledger, 7, &told).unwrap();
+            shop::toil(&ledger, 9, &told).unwrap();
+            make_task(&ledger, 10).unwrap().into_inner();
             let Begun::Send(_unreported) = begin_wire(&ledger, 8).unwrap() else { panic!("a new one") };
             told.say(News::Wired(8));
             let told = told.0.into_inner().unwrap();

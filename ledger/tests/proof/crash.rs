@@ -13,7 +13,7 @@ use steady_ledger::{Durability, Ledger, LedgerError, Options};
 
 use crate::amount;
 use crate::check::{Told, Violation, check};
-use crate::shop::{Fate, News, Voice, call, carry, fate, on, stranger, walk_in, wire};
+use crate::shop::{Fate, News, Voice, call, carry, fate, on, stranger, toil, walk_in, wire};
 
 /// Clients of a recorded run.
 const CLIENTS: u64 = 4;
@@ -103,6 +103,9 @@ fn client_calls(ledger: &Ledger, number: u64, recorder: &Recorder) {
     if number.is_multiple_of(3) {
         wire(ledger, number, recorder).unwrap();
         carry(ledger, recorder).unwrap();
+    }
+    if number % 3 == 1 {
+        toil(ledger, number, recorder).unwrap();
     }
 }
 

@@ -13,7 +13,7 @@ use steady_ledger::rusqlite::ffi;
 use steady_ledger::{Ledger, LedgerError, Options};
 
 use crate::check::{Told, Violation, check};
-use crate::shop::{self, News, Voice, call, carry, walk_in, wire};
+use crate::shop::{self, News, Voice, call, carry, toil, walk_in, wire};
 
 /// What fails, and how.
 const FAULTS: [(Call, i32); 12] = [
@@ -87,6 +87,7 @@ fn work(path: &Path, disk: Disk, told: &mut Told) -> Option<Ledger> {
     let ear = Ear(Mutex::new(std::mem::take(told)));
     // Whatever fails here, what was sent was said.
     drop((wire(&ledger, 40, &ear), carry(&ledger, &ear), wire(&ledger, 41, &ear)));
+    drop((toil(&ledger, 42, &ear), toil(&ledger, 43, &ear)));
     *told = ear.0.into_inner().unwrap();
     Some(ledger)
 }

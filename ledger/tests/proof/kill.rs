@@ -19,12 +19,12 @@ use steady_ledger::{Ledger, LedgerError};
 use crate::amount;
 use crate::check::{Told, Violation, check};
 use crate::peer::Peer;
-use crate::shop::{self, Fate, News, Receipt, Voice, call_then, carry, fate, walk_in, wire};
+use crate::shop::{self, Fate, News, Receipt, Voice, call_then, carry, fate, toil, walk_in, wire};
 
 const THREADS: u64 = 8;
 
 /// Where a process is killed.
-const POINTS: [&str; 8] = [
+const POINTS: [&str; 9] = [
     "before the claim",
     "after the effect",
     // The log is written in the COMMIT.
@@ -34,6 +34,7 @@ const POINTS: [&str; 8] = [
     "before the acknowledgement",
     "after the send",
     "after the message is sent",
+    "after a step of a task",
 ];
 
 const DATABASE: &str = "LEDGER_KILL_DATABASE";
@@ -71,6 +72,9 @@ impl Voice for Trap {
             News::Delivered(number) => format!("delivered {number}"),
             News::Wired(number) => format!("wired {number}"),
             News::Paid(number) => format!("paid {number}"),
+            News::Made(number) => format!("made {number}"),
+            News::Stepped(number) => format!("stepped {number}"),
+            News::Finished(number) => format!("finished {number}"),
         });
     }
 
@@ -93,6 +97,9 @@ fn read(line: &str) -> Option<News> {
         ["delivered", number] => News::Delivered(number.parse().ok()?),
         ["wired", number] => News::Wired(number.parse().ok()?),
         ["paid", number] => News::Paid(number.parse().ok()?),
+        ["made", number] => News::Made(number.parse().ok()?),
+        ["stepped", number] => News::Stepped(number.parse().ok()?),
+        ["finished", number] => News::Finished(number.parse().ok()?),
         _ => return None,
     })
 }
@@ -117,6 +124,11 @@ fn process_to_kill() {
     let (first, hasty) = (text(FIRST).parse::<u64>().unwrap(), std::env::var_os(HASTY).is_some());
     let trap = Trap { point: text(POINT), left: AtomicUsize::new(text(PASSING).parse().unwrap()) };
     let trap: &'static Trap = Box::leak(Box::new(trap));
+    // One thread that fails must not leave the others at work for ever.
+    std::panic::set_hook(Box::new(|panic| {
+        say(&format!("failed {panic}"));
+        std::process::exit(1);
+    }));
     let disk = Disk::register("killed");
     let ledger = Ledger::open(Path::new(&path), shop::on(disk)).unwrap();
     let committed = AtomicUsize::new(0);
@@ -173,6 +185,8 @@ fn one_call(ledger: &Ledger, number: u64, trap: &'static Trap, hasty: bool) {
     if number.is_multiple_of(2) {
         wire(ledger, number, trap).unwrap();
         carry(ledger, trap).unwrap();
+    } else {
+        toil(ledger, number, trap).unwrap();
     }
 }
 
@@ -194,6 +208,7 @@ fn kill_one(path: &Path, point: &str, passing: usize, first: u64, hasty: bool, t
             peer.kill();
             alive = false;
         }
+        assert!(!line.starts_with("failed "), "{line}");
         read(&line).into_iter().for_each(|news| told.hear(news));
     }
     assert!(!alive, "the process ended before it came to {point:?}");

@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use steady_crash_vfs::Disk;
 use steady_ledger::{
-    Begun, EffectError, EffectTx, Executed, External, Key, Ledger, LedgerError, Message, Options, Outbox, Report,
-    Request, Scope, Secret, Target, rusqlite,
+    Begun, Body, EffectError, EffectTx, Executed, External, Key, Ledger, LedgerError, Message, Options, Outbox,
+    Progress, Report, Request, Scope, Secret, Snapshot, Target, TaskError, TaskLimits, TaskSpec, rusqlite,
 };
 
 /// A row of `effect` for every run of an effect: nothing here keeps a second one from being seen.
@@ -16,6 +16,7 @@ pub(crate) const SCHEMA: &str = "
     INSERT OR IGNORE INTO account VALUES (1, 0);
     CREATE TABLE IF NOT EXISTS effect(id INTEGER PRIMARY KEY, key TEXT NOT NULL, pad TEXT NOT NULL, message INTEGER NOT NULL) STRICT;
     CREATE INDEX IF NOT EXISTS effect_key ON effect(key);
+    CREATE TABLE IF NOT EXISTS page(key TEXT NOT NULL) STRICT;
     CREATE TABLE IF NOT EXISTS walk_in(id INTEGER PRIMARY KEY) STRICT;
 ";
 
@@ -64,6 +65,10 @@ pub(crate) enum News {
     /// Money is on its way, and was reported as paid.
     Wired(u64),
     Paid(u64),
+    /// A task was made, its one step was stored, and it was finished.
+    Made(u64),
+    Stepped(u64),
+    Finished(u64),
 }
 
 /// Somebody who works with a ledger.
@@ -119,6 +124,28 @@ pub(crate) fn wire(ledger: &Ledger, number: u64, voice: &dyn Voice) -> Result<()
     Ok(())
 }
 
+pub(crate) fn make_task(ledger: &Ledger, number: u64) -> Result<Executed<Snapshot>, TaskError> {
+    ledger.tasks().create(&Request::new(&Scope::new("tenant-1", "print"), &key(number), "{}"), TaskSpec::default())
+}
+
+/// Makes a task, and does one that waits.
+pub(crate) fn toil(ledger: &Ledger, number: u64, voice: &dyn Voice) -> Result<(), TaskError> {
+    make_task(ledger, number)?.into_inner();
+    voice.say(News::Made(number));
+    let tasks = ledger.tasks();
+    let Some(claimed) = tasks.claim(&["print"], "worker", LEASE)? else { return Ok(()) };
+    let text = claimed.key.unwrap().as_str().to_owned();
+    let number = number_of(text.trim_start_matches("order-").as_bytes());
+    let step = Progress { step: 1, ..Progress::default() };
+    let effect = move |tx: &mut EffectTx<'_>| Ok(tx.execute("INSERT INTO page VALUES (?1)", [&text]).map(drop)?);
+    assert!(tasks.checkpoint_with(&claimed.lease, step, effect)?.stored, "nobody else has it");
+    voice.say(News::Stepped(number));
+    voice.pass("after a step of a task");
+    tasks.complete(&claimed.lease, Body::new("printed").unwrap())?;
+    voice.say(News::Finished(number));
+    Ok(())
+}
+
 /// What a call's number makes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -145,7 +172,9 @@ pub(crate) fn scope() -> Scope {
 }
 
 pub(crate) fn options() -> Options {
-    Options { schema: SCHEMA.into(), secret: Some(Secret::new([7; 32])), ..Options::default() }
+    // Tasks whose worker is killed stay open.
+    let tasks = TaskLimits { live_per_principal: 100_000, ..TaskLimits::default() };
+    Options { schema: SCHEMA.into(), secret: Some(Secret::new([7; 32])), tasks, ..Options::default() }
 }
 
 pub(crate) fn on(disk: Disk) -> Options {
