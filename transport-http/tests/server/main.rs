@@ -1,0 +1,4 @@
+//! The server on real sockets: what clients, proxies and attackers do, and what handlers learn of it.
+
+mod cancellation;
+mod support;
