@@ -10,13 +10,15 @@ use std::task::Poll;
 use std::time::Duration;
 
 use steady_core::kernel::Service;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use super::config::ServeConfig;
 use super::connection::serve_connection;
 use super::service::HttpService;
 
+/// Connections that may wait to be accepted. The system may have a lower limit.
+const QUEUE: u32 = 4096;
 /// How long accepting pauses after it failed for want of descriptors.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -154,10 +156,26 @@ pub fn run_http_with<S: Service>(
 
 fn run<S: Service>(server: Server<S>, address: impl ToSocketAddrs) -> io::Result<std::convert::Infallible> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().enable_time().build()?;
-    let listener = std::net::TcpListener::bind(address)?;
-    listener.set_nonblocking(true)?;
     runtime.block_on(async {
-        server.serve(TcpListener::from_std(listener)?).await?;
+        server.serve(bind(address)?).await?;
         Err(io::Error::other("the server ended"))
     })
+}
+
+/// Listens with a queue that a burst of clients does not overflow: one that does costs them a second.
+fn bind(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at");
+    for address in address.to_socket_addrs()? {
+        let bound = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(cfg!(unix))?;
+            socket.bind(address)?;
+            socket.listen(QUEUE)
+        };
+        match bound() {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }

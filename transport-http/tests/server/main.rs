@@ -1,4 +1,6 @@
 //! The server on real sockets: what clients, proxies and attackers do, and what handlers learn of it.
 
 mod cancellation;
+mod limits;
+mod rules;
 mod support;
