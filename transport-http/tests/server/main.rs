@@ -3,4 +3,5 @@
 mod cancellation;
 mod limits;
 mod rules;
+mod streams;
 mod support;

@@ -144,6 +144,12 @@ fn tools(wires: &Wires) -> Tools {
         }
         Ok(Reply::text("counted"))
     });
+    let tools = tools.tool("stepwise", "Reports, and answers later.", ANY, |_, cx| async move {
+        cx.report(1.0, None, "first");
+        // Until what was said has left.
+        cx.sleep_until(cx.now() + Duration::from_millis(50)).await?;
+        Ok(Reply::text("then"))
+    });
     let tools = tools.tool("big", "A long text.", ANY, |call, _cx| async move {
         Ok(Reply::text(&"y".repeat(call.arguments::<Arguments>()?.bytes)))
     });
