@@ -37,7 +37,7 @@ pub mod sse;
 #[cfg(feature = "server")]
 pub use server::{
     Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized, Warn,
-    run_http, run_http_with,
+    bind, run_http, run_http_with,
 };
 pub use steady_core;
 pub use steady_core::kernel::{

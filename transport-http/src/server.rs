@@ -22,5 +22,5 @@ mod wire;
 pub use body::Body;
 pub use config::{Authenticate, HttpConfig, Principal, ServeConfig, Unauthorized, Warn};
 pub use limits::HttpCounters;
-pub use listen::{Server, run_http, run_http_with};
+pub use listen::{Server, bind, run_http, run_http_with};
 pub use service::HttpService;

@@ -137,7 +137,7 @@ fn warn_if_open(config: &ServeConfig, address: SocketAddr) {
 
 /// Serves at `address`, path `/mcp`, with the default settings, then says how the process should exit.
 ///
-/// It owns the runtime: return its value from `main`.
+/// It owns the runtime: return its value from `main`. Where it serves is said in a line on standard error.
 pub fn run_http<S: Service>(service: impl Into<Arc<S>>, address: impl ToSocketAddrs) -> ExitCode {
     run_http_with(service, address, ServeConfig::default())
 }
@@ -157,13 +157,19 @@ pub fn run_http_with<S: Service>(
 fn run<S: Service>(server: Server<S>, address: impl ToSocketAddrs) -> io::Result<std::convert::Infallible> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().enable_time().build()?;
     runtime.block_on(async {
-        server.serve(bind(address)?).await?;
+        let listener = bind(address)?;
+        let (at, path) = (listener.local_addr()?, &server.config.path);
+        let _nobody_listens = writeln!(io::stderr(), "serving http://{at}{path}");
+        server.serve(listener).await?;
         Err(io::Error::other("the server ended"))
     })
 }
 
-/// Listens with a queue that a burst of clients does not overflow: one that does costs them a second.
-fn bind(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+/// Listens at the first of these addresses that can be had, with a queue that a burst of clients does not overflow: one that does costs them a second.
+///
+/// # Errors
+/// None of them can be had.
+pub fn bind(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at");
     for address in address.to_socket_addrs()? {
         let bound = || {

@@ -11,7 +11,10 @@ use crate::headers::HeaderError;
 
 /// A request that is refused before its handler sees it.
 #[derive(Clone, Debug)]
-pub(super) struct Refused {
+pub(super) struct Refused(Box<Said>);
+
+#[derive(Clone, Debug)]
+struct Said {
     status: StatusCode,
     id: Option<RequestId>,
     error: Option<RpcError>,
@@ -21,20 +24,30 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    const fn bare(status: StatusCode) -> Self {
-        Self { status, id: None, error: None, header: None, close: false }
+    fn bare(status: StatusCode) -> Self {
+        Self(Box::new(Said { status, id: None, error: None, header: None, close: false }))
     }
 
     pub(super) fn new(status: StatusCode, id: Option<RequestId>, error: RpcError) -> Self {
-        Self { id, error: Some(error), ..Self::bare(status) }
+        Self(Box::new(Said { status, id, error: Some(error), header: None, close: false }))
+    }
+
+    fn with(mut self, name: HeaderName, value: HeaderValue) -> Self {
+        self.0.header = Some((name, value));
+        self
+    }
+
+    fn retry_after(self, config: &HttpConfig) -> Self {
+        self.with(RETRY_AFTER, HeaderValue::from(config.retry_after.as_secs().max(1)))
     }
 
     fn invalid(status: StatusCode, message: &str) -> Self {
         Self::new(status, None, RpcError::new(code::INVALID_REQUEST, message))
     }
 
-    pub(super) fn closing(self) -> Self {
-        Self { close: true, ..self }
+    pub(super) fn closing(mut self) -> Self {
+        self.0.close = true;
+        self
     }
 
     pub(super) fn bad_request(message: &str) -> Self {
@@ -49,8 +62,7 @@ impl Refused {
 
     /// Rule H1: the endpoint takes POST and nothing else. That is final: no stream is ever opened by GET.
     pub(super) fn method() -> Self {
-        let allow = Some((ALLOW, HeaderValue::from_static("POST")));
-        Self { header: allow, ..Self::bare(StatusCode::METHOD_NOT_ALLOWED) }
+        Self::bare(StatusCode::METHOD_NOT_ALLOWED).with(ALLOW, HeaderValue::from_static("POST"))
     }
 
     pub(super) fn path() -> Self {
@@ -82,52 +94,45 @@ impl Refused {
     pub(super) fn overloaded(config: &HttpConfig) -> Self {
         let what = "this server is at its limit of requests in progress; retry later";
         let error = RpcError::new(code::OVERLOADED, what);
-        Self { header: retry_after(config), ..Self::new(StatusCode::TOO_MANY_REQUESTS, None, error) }
+        Self::new(StatusCode::TOO_MANY_REQUESTS, None, error).retry_after(config)
     }
 
     pub(super) fn no_stream_left(config: &HttpConfig, id: RequestId) -> Self {
         let what = "this server is at its limit of open streams; retry later";
         let error = RpcError::new(code::OVERLOADED, what);
-        Self { header: retry_after(config), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error) }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
     }
 
     pub(super) fn shutting_down(config: &HttpConfig, id: RequestId) -> Self {
         let error = RpcError::new(code::OVERLOADED, "this server is shutting down; retry later");
-        Self { header: retry_after(config), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error) }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
     }
 
     pub(super) fn unauthorized(unauthorized: Unauthorized) -> Self {
         match unauthorized {
-            Unauthorized::Unknown(challenge) => {
-                let header = Some((WWW_AUTHENTICATE, challenge));
-                Self { header, ..Self::bare(StatusCode::UNAUTHORIZED) }
-            }
+            Unauthorized::Unknown(challenge) => Self::bare(StatusCode::UNAUTHORIZED).with(WWW_AUTHENTICATE, challenge),
             Unauthorized::Forbidden => Self::bare(StatusCode::FORBIDDEN),
         }
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
+        let Said { status, id, error, header, close } = *self.0;
         let mut text = Vec::new();
-        if let Some(error) = &self.error {
-            encode::error(&mut text, self.id.as_ref(), error);
+        if let Some(error) = &error {
+            encode::error(&mut text, id.as_ref(), error);
         }
         let mut response = Response::new(Body::full(text));
-        *response.status_mut() = self.status;
+        *response.status_mut() = status;
         let headers = response.headers_mut();
-        if self.error.is_some() {
+        if error.is_some() {
             headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         }
-        if let Some((name, value)) = self.header {
+        if let Some((name, value)) = header {
             headers.insert(name, value);
         }
-        if self.close {
+        if close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "it fills an optional field")]
-fn retry_after(config: &HttpConfig) -> Option<(HeaderName, HeaderValue)> {
-    Some((RETRY_AFTER, HeaderValue::from(config.retry_after.as_secs().max(1))))
 }

@@ -39,7 +39,10 @@ fn only_post_is_served_and_405_says_so() {
         let answer = ask(&lab, &format!("{method} /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"));
         assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")), "{method}");
     }
-    assert_eq!(refusal(&lab, "GET /.well-known/oauth-protected-resource HTTP/1.1\r\nHost: localhost\r\n\r\n"), (404, None));
+    assert_eq!(
+        refusal(&lab, "GET /.well-known/oauth-protected-resource HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+        (404, None)
+    );
 }
 
 #[test]
@@ -147,7 +150,8 @@ fn unknown_methods_are_404_and_the_old_handshake_learns_the_versions() {
     for method in ["initialize", "ping", "tasks/list", "tasks/result", "resources/subscribe", "nonsense"] {
         assert_eq!(refusal(&lab, &post(&request("5", method, ""))), (404, Some(-32601)), "{method}");
     }
-    let old = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
+    let old =
+        r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
     for text in [post(old), post(old).replace("MCP-Protocol-Version: 2026-07-28\r\n", "")] {
         let answer = ask(&lab, &text);
         assert_eq!((answer.status, answer.code()), (400, -32022));

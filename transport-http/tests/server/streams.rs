@@ -109,7 +109,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Recorder<T> {
 }
 
 impl<T: AsyncWrite + Unpin> AsyncWrite for Recorder<T> {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_write_vectored(cx, &[io::IoSlice::new(bytes)])
     }
 
@@ -212,7 +212,8 @@ impl Service for Listens {
 
 #[test]
 fn a_shutdown_ends_listens_with_their_result() {
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let (bound_to, bound) = std::sync::mpsc::channel();
     let server = runtime.spawn(async move {

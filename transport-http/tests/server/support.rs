@@ -236,10 +236,6 @@ impl Lab {
         }
     }
 
-    pub(crate) fn has_heard_nothing(&self) -> bool {
-        self.said.try_recv().is_err()
-    }
-
     pub(crate) fn open_the_gate(&self) {
         self.open.send_replace(true);
     }
