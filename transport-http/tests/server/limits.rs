@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use steady_http::{HttpConfig, Principal, ServeConfig, Server, Tools, Unauthorized, Warn};
 
-use super::support::{Lab, Peer, call, post, post_with, request};
+use super::support::{Lab, Peer, call, listen, post, post_with};
 
 fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
     let mut config = ServeConfig::default();
@@ -309,7 +309,7 @@ fn a_shutdown_cancels_what_still_runs_after_its_grace() {
 fn a_listen_over_the_cap_is_503() {
     let lab = Lab::with(http(|http| http.max_listens = 0));
     let mut peer = lab.connect();
-    peer.post(&request("7", "subscriptions/listen", r#""notifications":{},"#));
+    peer.post(&listen());
     let answer = peer.answer();
     assert_eq!((answer.status, answer.header("retry-after"), answer.code()), (503, Some("1"), -31001));
 }
