@@ -17,6 +17,7 @@ use super::service::Service;
 use super::staging;
 use crate::coordinator::Event;
 use crate::id::RequestId;
+use crate::outbound::{Batch, Popped};
 use crate::rpc::RequestMeta;
 
 /// A request that a transport has read already, to check what it must before the request is served.
@@ -70,12 +71,45 @@ impl<S: Service> Exchange<S> {
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
     pub fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
+        self.poll(cx, |engine| {
+            let (popped, ()) = engine.pop(|item| staging::append(out, item))?;
+            Some(is_last(popped))
+        })
+    }
+
+    /// Appends the messages that wait, each between `before` and `after`, until `out` has grown by about `bytes`; whether
+    /// the last one was among them. A batch costs one lock. `None`: there is no other message.
+    pub fn poll_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        bytes: usize,
+        (before, after): (&[u8], &[u8]),
+    ) -> Poll<Option<bool>> {
+        self.poll(cx, |engine| {
+            let mut last = false;
+            let any = engine.pop_into(&mut Batch::default(), bytes, |popped, item| {
+                out.extend_from_slice(before);
+                staging::append(out, item);
+                out.extend_from_slice(after);
+                last |= is_last(popped);
+            });
+            any.then_some(last)
+        })
+    }
+
+    /// Waits until `take` finds something, which says whether it was the last.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut take: impl FnMut(&mut Engine<S>) -> Option<bool>,
+    ) -> Poll<Option<bool>> {
         loop {
             let now = self.engine.ports.timer.now();
             let wake_at = self.engine.poll_timers(now);
-            if let Some((popped, ())) = self.engine.pop(|item| staging::append(out, item)) {
-                self.over = popped.last || popped.handle.is_none();
-                return Poll::Ready(Some(self.over));
+            if let Some(last) = take(&mut self.engine) {
+                self.over = last;
+                return Poll::Ready(Some(last));
             }
             if self.over || self.engine.in_flight() == 0 {
                 return Poll::Ready(None);
@@ -86,6 +120,11 @@ impl<S: Service> Exchange<S> {
             }
         }
     }
+}
+
+/// An answer ends its exchange, and so does a refusal, which belongs to no request.
+const fn is_last(popped: Popped) -> bool {
+    popped.last || popped.handle.is_none()
 }
 
 impl<S: Service> Drop for Exchange<S> {

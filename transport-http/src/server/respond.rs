@@ -80,7 +80,7 @@ where
     }
     bump(&limits.counts.requests);
     // From here on a hang-up cancels, and nothing that the client sends is part of this request.
-    let busy = watch.map(Watch::start);
+    let busy = watch.and_then(Watch::start);
     let mut settings = shared.exchange.clone();
     if principal.is_some() {
         settings.principal = principal;

@@ -115,6 +115,25 @@ fn a_slow_body_is_408_and_frees_its_place() {
 }
 
 #[test]
+fn a_body_may_take_longer_than_a_head() {
+    let short = Duration::from_millis(50);
+    let config = ServeConfig { head_timeout: short, idle_timeout: short, ..ServeConfig::default() };
+    let lab = Lab::with(config);
+    let mut peer = lab.connect();
+    let text = post(&echo());
+    let (first, rest) = text.as_bytes().split_at(text.len() - 20);
+    let (head, body) = first.split_at(first.len() - 20);
+    peer.send(head);
+    peer.send(body);
+    // This one is closed for its head, and one after it for being idle; the body, which is older, goes on.
+    let mut slow = lab.connect();
+    slow.send(b"POST /mcp HTTP/1.1\r\n");
+    assert_eq!((slow.rest(), lab.connect().rest()), (Vec::new(), Vec::new()));
+    peer.send(rest);
+    assert_eq!(peer.answer().status, 200);
+}
+
+#[test]
 fn a_slow_head_and_an_idle_connection_are_closed() {
     let config = ServeConfig { head_timeout: Duration::from_millis(50), ..ServeConfig::default() };
     let lab = Lab::with(config);
