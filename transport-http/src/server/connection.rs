@@ -119,7 +119,6 @@ impl<S: Service> hyper::service::Service<Request<Incoming>> for Dispatch<S> {
             bump(&self.service.shared.limits.counts.refused);
             return Box::pin(std::future::ready(Ok(Refused::path().into_response())));
         }
-        let shared = Arc::clone(&self.service.shared);
-        Box::pin(async move { Ok(respond(&shared, request, Some(watch)).await) })
+        respond(Arc::clone(&self.service.shared), request, Some(watch))
     }
 }
