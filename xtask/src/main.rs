@@ -39,6 +39,8 @@ enum Task {
     Crash(crash::Options),
     Fuzz(fuzz::Options),
     Mutants(mutants::Options),
+    /// Run the official conformance suite against our server: the step of verify, alone
+    Conformance,
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Task::Crash(options) => crash::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mutants(options) => mutants::run(&options),
+        Task::Conformance => verify::run(&verify::Options::only("conformance")),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

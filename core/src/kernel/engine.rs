@@ -1,5 +1,6 @@
 //! A server without a link: texts in, texts out. The connection loop and the HTTP exchange both wrap it.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
@@ -10,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::Ports;
 use super::context::Context;
+use super::exchange::Request;
 use super::handler::{HandlerTask, Run};
 use super::port::BadFrame;
 use super::queue::OutboundQueue;
@@ -169,6 +171,13 @@ impl<S: Service> Engine<S> {
             Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
             Err(error) => return self.refuse(Some(&id), &error.into()),
         };
+        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta }, read);
+    }
+
+    /// A request whose metadata is read and right.
+    pub(super) fn admit(&mut self, now: Instant, request: Request<'_>, read: &Params<'_>) {
+        let Request { id, method, params, meta } = request;
+        let method = &*method;
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;
         let start = Start { id: id.clone(), token: token.clone(), listen };

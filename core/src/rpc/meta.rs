@@ -62,7 +62,7 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    fn read(json: &'a str) -> Result<Self, Fault> {
+    pub(crate) fn read(json: &'a str) -> Result<Self, Fault> {
         let mut params = Self::default();
         params.pass(&mut Scanner::new(json, MAX_NESTING))?;
         Ok(params)

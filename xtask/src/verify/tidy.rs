@@ -36,7 +36,7 @@ const MAY_DEPEND: [(&str, &[&str], &[&str]); 7] = [
     ("mcp-steady-ledger", &["mcp-steady-core", TESTS_DISK], &["tokio", "hyper", "http", TESTS_DISK]),
     (TESTS_DISK, &[], &["tokio", "hyper", "http"]),
     ("mcp-steady-stdio", &["mcp-steady-core"], &["rusqlite", "hyper", "http"]),
-    ("mcp-steady-http", &["mcp-steady-core"], &["rusqlite"]),
+    ("mcp-steady-http", &["mcp-steady-core"], &["rusqlite", "axum", "tower", "reqwest", "tracing"]),
     ("mcp-steady-sim", &["mcp-steady-core", "mcp-steady-ledger", "mcp-steady-stdio", "mcp-steady-http"], &[]),
     ("xtask", &[], &[]),
 ];
