@@ -10,13 +10,17 @@ use steady_core::kernel::ServerConfig;
 
 use crate::headers::Access;
 
+/// Default of `ServerConfig::max_result`, in bytes.
+const MAX_RESULT: usize = 64 << 20;
+
 /// Settings of an [`HttpService`](super::HttpService), wherever it is mounted.
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "plain settings, meant to be written out with ..Default::default()")]
 pub struct HttpConfig {
     /// The kernel's limits. `requests.in_flight` is the cap of the whole service (429 above it), and so is
     /// `requests.stragglers`; the other limits are those of each exchange. Its `principal` is used where
-    /// [`authenticate`](Self::authenticate) names none.
+    /// [`authenticate`](Self::authenticate) names none. Its longest result is 64 MiB by default, more than on stdio: a long
+    /// answer keeps no other one waiting here.
     pub server: ServerConfig,
     /// Which hosts and origins may call (403 for others). Default: loopback.
     pub access: Access,
@@ -42,7 +46,7 @@ pub struct HttpConfig {
 impl Default for HttpConfig {
     fn default() -> Self {
         Self {
-            server: ServerConfig::default(),
+            server: ServerConfig { max_result: MAX_RESULT, ..ServerConfig::default() },
             access: Access::loopback(),
             max_body: 4 << 20,
             body_timeout: Duration::from_secs(30),
