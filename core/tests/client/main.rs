@@ -1,5 +1,4 @@
 //! The client machine: a readable script for each rule, and every sequence of one or two calls.
-#![expect(clippy::print_stdout, reason = "the searches report their size")]
 
 mod attempts;
 mod follows;
@@ -10,6 +9,8 @@ mod key;
 mod listens;
 mod scripts;
 mod search;
+#[path = "../support/searched.rs"]
+mod searched;
 
 use std::time::Duration;
 

@@ -1,5 +1,4 @@
 //! The server's coordinator with its outbound buffer: a readable script for each rule, and every sequence of two requests.
-#![expect(clippy::print_stdout, reason = "the searches report their size")]
 
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
@@ -7,4 +6,6 @@ mod invariants;
 mod key;
 mod scripts;
 mod search;
+#[path = "../support/searched.rs"]
+mod searched;
 mod world;
