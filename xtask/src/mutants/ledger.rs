@@ -1,0 +1,239 @@
+//! What is known of the mutants: a file for each area, and what a run of cargo-mutants adds to it.
+
+use crate::error::Error;
+use crate::table::Table;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// With which tests mutants are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    Near,
+    All,
+}
+
+impl Pass {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::All => "all",
+        }
+    }
+}
+
+/// What became of a mutant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Untried,
+    /// The tests near it do not notice it.
+    PastNear,
+    Noticed,
+    /// Noticed, since a test did not come to its end.
+    Timeout,
+    /// It does not compile.
+    Unviable,
+    Survived,
+}
+
+impl Fate {
+    const ALL: [Self; 6] =
+        [Self::Untried, Self::PastNear, Self::Noticed, Self::Timeout, Self::Unviable, Self::Survived];
+
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Untried => "untried",
+            Self::PastNear => "past-near",
+            Self::Noticed => "noticed",
+            Self::Timeout => "timeout",
+            Self::Unviable => "unviable",
+            Self::Survived => "survived",
+        }
+    }
+}
+
+/// What is known of the mutants of an area, kept in a file.
+pub(crate) struct Ledger {
+    pub(crate) folder: PathBuf,
+    fingerprint: String,
+    known: BTreeMap<String, Fate>,
+    /// Those that are asked for, in the order of the code.
+    chosen: Vec<String>,
+}
+
+impl Ledger {
+    /// What the file says, unless it speaks of other code.
+    pub(crate) fn open(folder: PathBuf, fingerprint: String, chosen: Vec<String>) -> Result<Self, Error> {
+        let path = folder.join("outcomes.tsv");
+        let text = if path.exists() { fs::read_to_string(&path).map_err(Error::file(&path))? } else { String::new() };
+        let mut lines = text.lines();
+        let valid = lines.next() == Some(&fingerprint);
+        if !valid {
+            // Neither does what a stopped run left.
+            for pass in [Pass::Near, Pass::All] {
+                remove_folder(&folder.join(pass.word()))?;
+            }
+        }
+        let known = lines.filter(|_| valid).filter_map(|line| {
+            let (word, name) = line.split_once('\t')?;
+            Some((name.to_string(), Fate::ALL.into_iter().find(|fate| fate.word() == word)?))
+        });
+        Ok(Self { known: known.collect(), folder, fingerprint, chosen })
+    }
+
+    pub(crate) fn mutants(&self) -> impl Iterator<Item = (&String, Fate)> {
+        self.chosen.iter().map(|name| (name, self.known.get(name).copied().unwrap_or(Fate::Untried)))
+    }
+
+    pub(crate) fn survivors(&self) -> impl Iterator<Item = &String> {
+        self.mutants().filter(|(_, fate)| *fate == Fate::Survived).map(|(name, _)| name)
+    }
+
+    /// Which mutants this pass has to try. A survivor is always tried again: there may be a new test.
+    pub(crate) fn open_in(&self, pass: Pass) -> Vec<String> {
+        let open = |fate| match fate {
+            Fate::Untried => true,
+            Fate::PastNear | Fate::Survived => pass == Pass::All,
+            Fate::Noticed | Fate::Timeout | Fate::Unviable => false,
+        };
+        self.mutants().filter(|(_, fate)| open(*fate)).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Takes over and writes down what cargo-mutants has left, also where it was stopped; the mutants that it tried.
+    pub(crate) fn harvest(&mut self) -> Result<BTreeSet<String>, Error> {
+        let mut tried = BTreeSet::new();
+        for pass in [Pass::Near, Pass::All] {
+            let missed = if pass == Pass::Near { Fate::PastNear } else { Fate::Survived };
+            let output = self.folder.join(pass.word());
+            let lists = [
+                ("caught", Fate::Noticed),
+                ("timeout", Fate::Timeout),
+                ("unviable", Fate::Unviable),
+                ("missed", missed),
+            ];
+            for (list, fate) in lists {
+                let path = output.join("mutants.out").join(list).with_extension("txt");
+                if path.exists() {
+                    let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
+                    tried.extend(text.lines().map(str::to_string));
+                    self.known.extend(text.lines().map(|name| (name.to_string(), fate)));
+                }
+            }
+            // Taken over once: later it would be old.
+            remove_folder(&output)?;
+        }
+        let lines = self.known.iter().map(|(name, fate)| format!("{}\t{name}\n", fate.word()));
+        let path = self.folder.join("outcomes.tsv");
+        fs::write(&path, format!("{}\n{}", self.fingerprint, lines.collect::<String>())).map_err(Error::file(&path))?;
+        Ok(tried)
+    }
+}
+
+fn remove_folder(path: &Path) -> Result<(), Error> {
+    if path.exists() { fs::remove_dir_all(path).map_err(Error::file(path)) } else { Ok(()) }
+}
+
+/// How many mutants came to what.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Score {
+    mutants: usize,
+    noticed: usize,
+    timeout: usize,
+    unviable: usize,
+    survived: usize,
+}
+
+impl Score {
+    pub(crate) fn of(ledger: &Ledger) -> Self {
+        let count = |wanted| ledger.mutants().filter(|(_, fate)| *fate == wanted).count();
+        Self {
+            mutants: ledger.chosen.len(),
+            noticed: count(Fate::Noticed),
+            timeout: count(Fate::Timeout),
+            unviable: count(Fate::Unviable),
+            survived: count(Fate::Survived),
+        }
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.mutants += other.mutants;
+        self.noticed += other.noticed;
+        self.timeout += other.timeout;
+        self.unviable += other.unviable;
+        self.survived += other.survived;
+    }
+
+    pub(crate) fn row(self, name: &str, table: &mut Table) {
+        let (noticed, viable) = (self.noticed + self.timeout, self.noticed + self.timeout + self.survived);
+        let score = (noticed * 1000)
+            .checked_div(viable)
+            .map_or_else(|| "-".to_string(), |permille| format!("{}.{} %", permille / 10, permille % 10));
+        let numbers = [self.mutants, self.noticed, self.timeout, self.unviable, self.survived];
+        table.row([name.to_string()].into_iter().chain(numbers.map(|n| n.to_string())).chain([score]));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Fate, Ledger, Pass, Score};
+    use crate::table::Table;
+    use std::collections::BTreeMap;
+    use std::fs;
+    use std::path::Path;
+
+    /// A folder with what a run of `pass` left there.
+    fn left(folder: &Path, pass: Pass, lists: &[(&str, &str)]) {
+        let out = folder.join(pass.word()).join("mutants.out");
+        fs::create_dir_all(&out).unwrap();
+        lists.iter().for_each(|(list, text)| fs::write(out.join(format!("{list}.txt")), text).unwrap());
+    }
+
+    #[test]
+    fn a_stopped_run_goes_on_and_new_code_begins_anew() {
+        let folder = std::env::temp_dir().join(format!("steady-mutants-{}", std::process::id()));
+        let open = |code: &str| {
+            let chosen = ["a", "b", "c", "d", "e"].map(str::to_string).to_vec();
+            fs::create_dir_all(&folder).unwrap();
+            Ledger::open(folder.clone(), code.to_string(), chosen).unwrap()
+        };
+        let mut ledger = open("1");
+        assert_eq!(ledger.open_in(Pass::Near).len(), 5);
+        left(&folder, Pass::Near, &[("caught", "a\n"), ("missed", "b\nc\n"), ("unviable", "d\n")]);
+        assert_eq!(ledger.harvest().unwrap().len(), 4);
+        assert_eq!(ledger.open_in(Pass::Near), ["e"]);
+        assert_eq!(ledger.open_in(Pass::All), ["b", "c", "e"]);
+
+        left(&folder, Pass::All, &[("missed", "b\n"), ("timeout", "c\n")]);
+        let mut ledger = open("1");
+        ledger.harvest().unwrap();
+        let ledger = open("1");
+        let fates: BTreeMap<&str, Fate> = ledger.mutants().map(|(name, fate)| (name.as_str(), fate)).collect();
+        let expected = [
+            ("a", Fate::Noticed),
+            ("b", Fate::Survived),
+            ("c", Fate::Timeout),
+            ("d", Fate::Unviable),
+            ("e", Fate::Untried),
+        ];
+        assert_eq!(fates, BTreeMap::from(expected));
+        assert_eq!(ledger.open_in(Pass::All), ["b", "e"], "a survivor is tried again");
+
+        assert_eq!(open("2").open_in(Pass::Near).len(), 5, "other code");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn the_score_leaves_out_what_does_not_compile() {
+        let mut score = Score { mutants: 5, noticed: 1, timeout: 1, unviable: 2, survived: 1 };
+        let mut table = Table::new(&["area", "mutants"]);
+        score.row("a", &mut table);
+        score.add(score);
+        score.row("twice", &mut table);
+        Score::default().row("none", &mut table);
+        let text = table.render();
+        let cells: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[0], ["a", "5", "1", "1", "2", "1", "66.6", "%"]);
+        assert_eq!(cells[1], ["twice", "10", "2", "2", "4", "2", "66.6", "%"]);
+        assert_eq!(cells[2], ["none", "0", "0", "0", "0", "0", "-"]);
+    }
+}
