@@ -198,7 +198,8 @@ impl Bench {
     /// What each command sees: builds without debug information go to the copy's own folder.
     fn settled(&self, command: Command) -> Command {
         let target = self.tree.join("target").display().to_string();
-        command.env("CARGO_TARGET_DIR", target).env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "1")
+        let command = command.env("CARGO_TARGET_DIR", target).env("RUST_BACKTRACE", "0");
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("CARGO_INCREMENTAL", "1")
     }
 
     /// All tests pass without a mutant.
@@ -212,15 +213,15 @@ impl Bench {
         done.checked(&command).map_err(|why| Error::check(format!("the tests fail without any mutant: {why}")))
     }
 
-    fn mutants(&self) -> Command {
+    fn mutants(&self, shard: &Shard) -> Command {
         let command = Command::line("cargo mutants --package").args([&self.package]).args(UNTOLD);
-        command.args(["--exclude", "**/benches/**", "--exclude", "**/fuzz/**", "--dir"]).arg(&self.tree)
+        let command = command.args(["--exclude", "**/benches/**", "--exclude", "**/fuzz/**", "--dir"]).arg(&self.tree);
+        command.args(shard.files.iter().flat_map(|glob| ["--file", glob]))
     }
 
     /// The lines that cargo-mutants lists for an area.
     fn listed(&self, what: &str, shard: &Shard, choice: &[String]) -> Result<Vec<String>, Error> {
-        let files = shard.files.iter().flat_map(|glob| ["--file", glob]);
-        let list = self.mutants().args(["--no-config", what]).args(files).args(choice);
+        let list = self.mutants(shard).args(["--no-config", what]).args(choice);
         let text = list.capture()?.success_or_exit(&list.to_string())?;
         Ok(text.lines().map(str::to_string).collect())
     }
@@ -253,7 +254,7 @@ impl Bench {
         let config = ledger.folder.join("config.toml");
         fs::write(&config, examine(&names)).map_err(Error::file(&config))?;
         let output = ledger.folder.join(pass.word());
-        let command = self.mutants().args(["--in-place", "--baseline", "skip", "--timeout"]);
+        let command = self.mutants(shard).args(["--in-place", "--baseline", "skip", "--timeout"]);
         let command = command.args([self.timeout.to_string()]).arg("--config").arg(&config).arg("--output").arg(output);
         let all = ["--tests".to_string()];
         let tests = if pass == Pass::Near { &shard.near[..] } else { &all };
