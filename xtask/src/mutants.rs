@@ -55,7 +55,7 @@ const PROFILE: [&str; 2] = ["--config", "profile.dev.package.mcp-steady-core.opt
 #[command(
     long_about = "Change the code in small ways and see which changes no test notices.\n\n\
         It runs cargo-mutants on a copy of the checkout, with nextest where that is installed: first with the tests near \
-        the changed code, then what survived with all tests of the package. It prints the score and the mutants that \
+        the changed code, then what those did not notice with all tests of the package. It prints the score and the mutants that \
         survived. What was noticed is not run again until the code of its area changes, so a run may be stopped and \
         started again.",
     after_long_help = help()
@@ -70,6 +70,9 @@ pub(crate) struct Options {
     /// How long a build or the tests of one mutant may take, in seconds; a mutant that takes longer counts as noticed
     #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u32).range(10..))]
     timeout: u32,
+    /// Only the tests near the code: what they do not notice stays open
+    #[arg(long)]
+    near: bool,
     /// Run nothing: print each mutant with what is known of it
     #[arg(long)]
     list: bool,
@@ -115,22 +118,40 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
         sink: Sink::new(File::create(&log).map_err(Error::file(&log))?, None),
     };
     bench.copy(&workspace.root)?;
-    if !options.list {
+    let passed = bench.folder.join("passed");
+    if !options.list && !passed.exists() {
         bench.baseline()?;
+        fs::write(&passed, "the tests of the copy, without any mutant").map_err(Error::file(&passed))?;
     }
-    let mut table = Table::new(&["area", "mutants", "noticed", "timeout", "unviable", "survived", "score"]);
-    let (mut total, mut survivors) = (Score::default(), Vec::new());
-    for shard in options.shards() {
-        let ledger = bench.measure(&shard, options)?;
-        let score = Score::of(&ledger);
+    let open = |shard: Shard| bench.ledger(&shard, &options.args).map(|ledger| (shard, ledger));
+    let mut areas = options.shards().into_iter().map(open).collect::<Result<Vec<_>, _>>()?;
+    let passes: &[Pass] = if options.near { &[Pass::Near] } else { &[Pass::Near, Pass::All] };
+    for pass in passes.iter().filter(|_| !options.list) {
+        for (shard, ledger) in &mut areas {
+            bench.pass(shard, *pass, ledger)?;
+        }
+    }
+    let console = Console::stdout();
+    if options.list {
+        let all = areas.iter().flat_map(|(_, ledger)| ledger.mutants());
+        all.for_each(|(name, fate)| console.say(&format!("{:9} {name}", fate.word())));
+    }
+    console.say(&format!("\n{}\nlog: {}", report(&areas), log.display()));
+    Ok(options.list || areas.iter().all(|(_, ledger)| ledger.survivors().next().is_none()))
+}
+
+/// The score of each area and of all, and who survived.
+fn report(areas: &[(Shard, Ledger)]) -> String {
+    let mut table = Table::new(&["area", "mutants", "noticed", "timeout", "unviable", "survived", "open", "score"]);
+    let (mut total, mut survivors) = (Score::default(), String::new());
+    for (shard, ledger) in areas {
+        let score = Score::of(ledger);
         score.row(&shard.name, &mut table);
         total.add(score);
-        survivors.extend(ledger.survivors().map(|name| format!("survived: {name}")));
+        survivors.extend(ledger.survivors().map(|(name, fate)| format!("{}: {name}\n", fate.word())));
     }
     total.row("all", &mut table);
-    let console = Console::stdout();
-    console.say(&format!("\n{}\n\n{}\nlog: {}", table.render(), survivors.join("\n"), log.display()));
-    Ok(options.list || survivors.is_empty())
+    format!("{}\n\n{survivors}", table.render())
 }
 
 /// The files and tests of one area.
@@ -181,7 +202,7 @@ impl Bench {
         let line = "git ls-files --cached --others --exclude-standard";
         let listed = Command::line(line).capture()?.success_or_exit(line)?;
         let wanted: BTreeSet<&Path> = listed.lines().map(Path::new).filter(|path| root.join(path).is_file()).collect();
-        remove_all_but(&self.tree, &self.tree, &wanted)?;
+        let mut changes = remove_all_but(&self.tree, &self.tree, &wanted)?;
         for path in wanted {
             let (from, to) = (root.join(path), self.tree.join(path));
             let content = fs::read(&from).map_err(Error::file(&from))?;
@@ -191,6 +212,11 @@ impl Bench {
             let parent = to.parent().unwrap_or(&self.tree);
             fs::create_dir_all(parent).map_err(Error::file(parent))?;
             fs::write(&to, content).map_err(Error::file(&to))?;
+            changes += 1;
+        }
+        let passed = self.folder.join("passed");
+        if changes > 0 && passed.exists() {
+            fs::remove_file(&passed).map_err(Error::file(&passed))?;
         }
         Ok(())
     }
@@ -226,28 +252,20 @@ impl Bench {
         Ok(text.lines().map(str::to_string).collect())
     }
 
-    /// The mutants of an area and what became of each.
-    fn measure(&self, shard: &Shard, options: &Options) -> Result<Ledger, Error> {
+    /// The mutants of an area and what is known of each, also from a run that was stopped.
+    fn ledger(&self, shard: &Shard, choice: &[String]) -> Result<Ledger, Error> {
         let folder = self.folder.join(&shard.name);
         fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
-        let names = self.listed("--list", shard, &options.args)?;
+        let names = self.listed("--list", shard, choice)?;
         let mut ledger = Ledger::open(folder, self.fingerprint(shard)?, names)?;
-        if options.list {
-            ledger.mutants().for_each(|(name, fate)| Console::stdout().say(&format!("{:9} {name}", fate.word())));
-            return Ok(ledger);
-        }
-        // What a stopped run has found out.
         ledger.harvest()?;
-        if !shard.near.is_empty() {
-            self.pass(shard, Pass::Near, &mut ledger)?;
-        }
-        self.pass(shard, Pass::All, &mut ledger)?;
         Ok(ledger)
     }
 
+    /// Tries the mutants of an area that this pass has to try.
     fn pass(&self, shard: &Shard, pass: Pass, ledger: &mut Ledger) -> Result<(), Error> {
         let names = ledger.open_in(pass);
-        if names.is_empty() {
+        if names.is_empty() || (pass == Pass::Near && shard.near.is_empty()) {
             return Ok(());
         }
         Console::stdout().say(&format!("{}: {} mutants, {} tests", shard.name, names.len(), pass.word()));
@@ -282,21 +300,23 @@ impl Bench {
     }
 }
 
-/// Deletes the files below `folder` that are not wanted; the build of the copy stays.
-fn remove_all_but(tree: &Path, folder: &Path, wanted: &BTreeSet<&Path>) -> Result<(), Error> {
+/// Deletes the files below `folder` that are not wanted, and counts them; the build of the copy stays.
+fn remove_all_but(tree: &Path, folder: &Path, wanted: &BTreeSet<&Path>) -> Result<usize, Error> {
+    let mut removed = 0;
     if !folder.exists() {
-        return Ok(());
+        return Ok(removed);
     }
     for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
         let path = entry.map_err(Error::file(folder))?.path();
         let name = path.strip_prefix(tree).unwrap_or(&path);
         if path.is_dir() && name != Path::new("target") {
-            remove_all_but(tree, &path, wanted)?;
+            removed += remove_all_but(tree, &path, wanted)?;
         } else if path.is_file() && !wanted.contains(name) {
             fs::remove_file(&path).map_err(Error::file(&path))?;
+            removed += 1;
         }
     }
-    Ok(())
+    Ok(removed)
 }
 
 /// A configuration of cargo-mutants that chooses these mutants and no others.

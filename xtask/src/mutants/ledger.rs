@@ -85,8 +85,9 @@ impl Ledger {
         self.chosen.iter().map(|name| (name, self.known.get(name).copied().unwrap_or(Fate::Untried)))
     }
 
-    pub(crate) fn survivors(&self) -> impl Iterator<Item = &String> {
-        self.mutants().filter(|(_, fate)| *fate == Fate::Survived).map(|(name, _)| name)
+    /// What no test noticed, or none of those near it.
+    pub(crate) fn survivors(&self) -> impl Iterator<Item = (&String, Fate)> {
+        self.mutants().filter(|(_, fate)| matches!(fate, Fate::Survived | Fate::PastNear))
     }
 
     /// Which mutants this pass has to try. A survivor is always tried again: there may be a new test.
@@ -141,6 +142,8 @@ pub(crate) struct Score {
     timeout: usize,
     unviable: usize,
     survived: usize,
+    /// Not tried, or not with all tests.
+    open: usize,
 }
 
 impl Score {
@@ -152,6 +155,7 @@ impl Score {
             timeout: count(Fate::Timeout),
             unviable: count(Fate::Unviable),
             survived: count(Fate::Survived),
+            open: count(Fate::Untried) + count(Fate::PastNear),
         }
     }
 
@@ -161,6 +165,7 @@ impl Score {
         self.timeout += other.timeout;
         self.unviable += other.unviable;
         self.survived += other.survived;
+        self.open += other.open;
     }
 
     pub(crate) fn row(self, name: &str, table: &mut Table) {
@@ -168,7 +173,7 @@ impl Score {
         let score = (noticed * 1000)
             .checked_div(viable)
             .map_or_else(|| "-".to_string(), |permille| format!("{}.{} %", permille / 10, permille % 10));
-        let numbers = [self.mutants, self.noticed, self.timeout, self.unviable, self.survived];
+        let numbers = [self.mutants, self.noticed, self.timeout, self.unviable, self.survived, self.open];
         table.row([name.to_string()].into_iter().chain(numbers.map(|n| n.to_string())).chain([score]));
     }
 }
@@ -224,7 +229,7 @@ mod tests {
 
     #[test]
     fn the_score_leaves_out_what_does_not_compile() {
-        let mut score = Score { mutants: 5, noticed: 1, timeout: 1, unviable: 2, survived: 1 };
+        let mut score = Score { mutants: 6, noticed: 1, timeout: 1, unviable: 2, survived: 1, open: 1 };
         let mut table = Table::new(&["area", "mutants"]);
         score.row("a", &mut table);
         score.add(score);
@@ -232,8 +237,8 @@ mod tests {
         Score::default().row("none", &mut table);
         let text = table.render();
         let cells: Vec<Vec<&str>> = text.lines().skip(2).map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(cells[0], ["a", "5", "1", "1", "2", "1", "66.6", "%"]);
-        assert_eq!(cells[1], ["twice", "10", "2", "2", "4", "2", "66.6", "%"]);
-        assert_eq!(cells[2], ["none", "0", "0", "0", "0", "0", "-"]);
+        assert_eq!(cells[0], ["a", "6", "1", "1", "2", "1", "1", "66.6", "%"]);
+        assert_eq!(cells[1], ["twice", "12", "2", "2", "4", "2", "2", "66.6", "%"]);
+        assert_eq!(cells[2], ["none", "0", "0", "0", "0", "0", "0", "-"]);
     }
 }
