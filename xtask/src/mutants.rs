@@ -3,7 +3,7 @@
 //!
 //! A mutant costs an incremental build, a link for each test binary, and the tests up to the first that fails. So the
 //! tests near the code come first, and only what survives those meets the whole suite. All of it happens in a copy of
-//! the checkout under `target/mutants`, and what is noticed stays noted there until the code of its area changes.
+//! the checkout under `target/mutants`, and what is noticed stays noted there until the file of the mutant changes.
 
 mod ledger;
 
@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::process::{Command, Sink};
 use crate::table::Table;
 use ledger::{Ledger, Pass, Score};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ const PROFILE: [&str; 2] = ["--config", "profile.dev.package.mcp-steady-core.opt
     long_about = "Change the code in small ways and see which changes no test notices.\n\n\
         It runs cargo-mutants on a copy of the checkout, with nextest where that is installed: first with the tests near \
         the changed code, then what those did not notice with all tests of the package. It prints the score and the mutants that \
-        survived. What was noticed is not run again until the code of its area changes, so a run may be stopped and \
+        survived. What was noticed is not run again until its file changes, so a run may be stopped and \
         started again.",
     after_long_help = help()
 )]
@@ -257,14 +257,12 @@ impl Bench {
         let folder = self.folder.join(&shard.name);
         fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
         let names = self.listed("--list", shard, choice)?;
-        let mut ledger = Ledger::open(folder, self.fingerprint(shard)?, names)?;
-        ledger.harvest()?;
-        Ok(ledger)
+        Ledger::open(folder, self.prints(shard)?, names)
     }
 
     /// Tries the mutants of an area that this pass has to try.
     fn pass(&self, shard: &Shard, pass: Pass, ledger: &mut Ledger) -> Result<(), Error> {
-        let names = ledger.open_in(pass);
+        let names = ledger.to_try();
         if names.is_empty() || (pass == Pass::Near && shard.near.is_empty()) {
             return Ok(());
         }
@@ -289,14 +287,15 @@ impl Bench {
         Err(done.checked(&command).err().unwrap_or_else(|| Error::check(format!("`{command}` left mutants untried"))))
     }
 
-    /// A number for the code of an area: what is known of its mutants holds for this code only.
-    fn fingerprint(&self, shard: &Shard) -> Result<String, Error> {
-        let mut hasher = DefaultHasher::new();
-        for path in self.listed("--list-files", shard, &[])? {
-            let path = self.tree.join(path);
+    /// For each file of an area, a number for its content.
+    fn prints(&self, shard: &Shard) -> Result<BTreeMap<String, String>, Error> {
+        let print = |name: String| {
+            let path = self.tree.join(&name);
+            let mut hasher = DefaultHasher::new();
             fs::read(&path).map_err(Error::file(&path))?.hash(&mut hasher);
-        }
-        Ok(format!("{:016x}", hasher.finish()))
+            Ok((name, format!("{:016x}", hasher.finish())))
+        };
+        self.listed("--list-files", shard, &[])?.into_iter().map(print).collect()
     }
 }
 

@@ -55,34 +55,49 @@ impl Fate {
 /// What is known of the mutants of an area, kept in a file.
 pub(crate) struct Ledger {
     pub(crate) folder: PathBuf,
-    fingerprint: String,
+    /// For each file, a number for its content.
+    prints: BTreeMap<String, String>,
     known: BTreeMap<String, Fate>,
     /// Those that are asked for, in the order of the code.
     chosen: Vec<String>,
 }
 
 impl Ledger {
-    /// What the file says, unless it speaks of other code.
-    pub(crate) fn open(folder: PathBuf, fingerprint: String, chosen: Vec<String>) -> Result<Self, Error> {
+    /// What is known of the `chosen` mutants, from the file and from a run that was stopped. What was found out about
+    /// other code than that of `prints`, a fingerprint for each file, does not count.
+    pub(crate) fn open(folder: PathBuf, prints: BTreeMap<String, String>, chosen: Vec<String>) -> Result<Self, Error> {
         let path = folder.join("outcomes.tsv");
         let text = if path.exists() { fs::read_to_string(&path).map_err(Error::file(&path))? } else { String::new() };
-        let mut lines = text.lines();
-        let valid = lines.next() == Some(&fingerprint);
-        if !valid {
-            // Neither does what a stopped run left.
-            for pass in [Pass::Near, Pass::All] {
-                remove_folder(&folder.join(pass.word()))?;
-            }
-        }
-        let known = lines.filter(|_| valid).filter_map(|line| {
-            let (word, name) = line.split_once('\t')?;
-            Some((name.to_string(), Fate::ALL.into_iter().find(|fate| fate.word() == word)?))
+        let mut ledger = Self { folder, prints, known: BTreeMap::new(), chosen };
+        let known = text.lines().filter_map(|line| {
+            let mut cells = line.splitn(3, '\t');
+            let (word, print, name) = (cells.next()?, cells.next()?, cells.next()?);
+            let fate = Fate::ALL.into_iter().find(|fate| fate.word() == word)?;
+            (ledger.print(name) == print).then(|| (name.to_string(), fate))
         });
-        Ok(Self { known: known.collect(), folder, fingerprint, chosen })
+        ledger.known = known.collect();
+        ledger.harvest()?;
+        for name in &ledger.chosen {
+            ledger.known.entry(name.clone()).or_insert(Fate::Untried);
+        }
+        ledger.write()?;
+        Ok(ledger)
+    }
+
+    /// The fingerprint of the file that a mutant is in; its name begins with the path.
+    fn print(&self, name: &str) -> &str {
+        let path = name.split(':').next().unwrap_or_default();
+        self.prints.get(path).map_or("", String::as_str)
+    }
+
+    fn write(&self) -> Result<(), Error> {
+        let path = self.folder.join("outcomes.tsv");
+        let line = |(name, fate): (&String, &Fate)| format!("{}\t{}\t{name}\n", fate.word(), self.print(name));
+        fs::write(&path, self.known.iter().map(line).collect::<String>()).map_err(Error::file(&path))
     }
 
     pub(crate) fn mutants(&self) -> impl Iterator<Item = (&String, Fate)> {
-        self.chosen.iter().map(|name| (name, self.known.get(name).copied().unwrap_or(Fate::Untried)))
+        self.chosen.iter().map(|name| (name, self.known[name]))
     }
 
     /// What no test noticed, or none of those near it.
@@ -90,17 +105,17 @@ impl Ledger {
         self.mutants().filter(|(_, fate)| matches!(fate, Fate::Survived | Fate::PastNear))
     }
 
-    /// Which mutants this pass has to try. A survivor is always tried again: there may be a new test.
-    pub(crate) fn open_in(&self, pass: Pass) -> Vec<String> {
+    /// Which mutants have to be tried. A survivor is always tried again: there may be a new test.
+    pub(crate) fn to_try(&self) -> Vec<String> {
         let open = |fate| match fate {
-            Fate::Untried => true,
-            Fate::PastNear | Fate::Survived => pass == Pass::All,
+            Fate::Untried | Fate::PastNear | Fate::Survived => true,
             Fate::Noticed | Fate::Timeout | Fate::Unviable => false,
         };
         self.mutants().filter(|(_, fate)| open(*fate)).map(|(name, _)| name.clone()).collect()
     }
 
-    /// Takes over and writes down what cargo-mutants has left, also where it was stopped; the mutants that it tried.
+    /// Takes over and writes down what cargo-mutants has left, also where it was stopped; the mutants
+    /// that it tried.
     pub(crate) fn harvest(&mut self) -> Result<BTreeSet<String>, Error> {
         let mut tried = BTreeSet::new();
         for pass in [Pass::Near, Pass::All] {
@@ -116,16 +131,17 @@ impl Ledger {
                 let path = output.join("mutants.out").join(list).with_extension("txt");
                 if path.exists() {
                     let text = fs::read_to_string(&path).map_err(Error::file(&path))?;
-                    tried.extend(text.lines().map(str::to_string));
-                    self.known.extend(text.lines().map(|name| (name.to_string(), fate)));
+                    for name in text.lines() {
+                        tried.insert(name.to_string());
+                        // One that is not known was found in code that is no more.
+                        self.known.entry(name.to_string()).and_modify(|known| *known = fate);
+                    }
                 }
             }
             // Taken over once: later it would be old.
             remove_folder(&output)?;
         }
-        let lines = self.known.iter().map(|(name, fate)| format!("{}\t{name}\n", fate.word()));
-        let path = self.folder.join("outcomes.tsv");
-        fs::write(&path, format!("{}\n{}", self.fingerprint, lines.collect::<String>())).map_err(Error::file(&path))?;
+        self.write()?;
         Ok(tried)
     }
 }
@@ -197,33 +213,32 @@ mod tests {
     fn a_stopped_run_goes_on_and_new_code_begins_anew() {
         let folder = std::env::temp_dir().join(format!("steady-mutants-{}", std::process::id()));
         let open = |code: &str| {
-            let chosen = ["a", "b", "c", "d", "e"].map(str::to_string).to_vec();
+            let chosen = ["a:1", "a:2", "a:3", "a:4", "b:1"].map(str::to_string).to_vec();
+            let prints = [("a", code), ("b", "0")].map(|(path, print)| (path.to_string(), print.to_string()));
             fs::create_dir_all(&folder).unwrap();
-            Ledger::open(folder.clone(), code.to_string(), chosen).unwrap()
+            Ledger::open(folder.clone(), prints.into(), chosen).unwrap()
         };
         let mut ledger = open("1");
-        assert_eq!(ledger.open_in(Pass::Near).len(), 5);
-        left(&folder, Pass::Near, &[("caught", "a\n"), ("missed", "b\nc\n"), ("unviable", "d\n")]);
+        assert_eq!(ledger.to_try().len(), 5);
+        left(&folder, Pass::Near, &[("caught", "a:1\n"), ("missed", "a:2\na:3\n"), ("unviable", "a:4\n")]);
         assert_eq!(ledger.harvest().unwrap().len(), 4);
-        assert_eq!(ledger.open_in(Pass::Near), ["e"]);
-        assert_eq!(ledger.open_in(Pass::All), ["b", "c", "e"]);
+        assert_eq!(ledger.to_try(), ["a:2", "a:3", "b:1"]);
 
-        left(&folder, Pass::All, &[("missed", "b\n"), ("timeout", "c\n")]);
-        let mut ledger = open("1");
-        ledger.harvest().unwrap();
+        left(&folder, Pass::All, &[("missed", "a:2\n"), ("timeout", "a:3\n")]);
+        assert_eq!(open("1").to_try(), ["a:2", "b:1"], "a survivor is tried again");
         let ledger = open("1");
         let fates: BTreeMap<&str, Fate> = ledger.mutants().map(|(name, fate)| (name.as_str(), fate)).collect();
         let expected = [
-            ("a", Fate::Noticed),
-            ("b", Fate::Survived),
-            ("c", Fate::Timeout),
-            ("d", Fate::Unviable),
-            ("e", Fate::Untried),
+            ("a:1", Fate::Noticed),
+            ("a:2", Fate::Survived),
+            ("a:3", Fate::Timeout),
+            ("a:4", Fate::Unviable),
+            ("b:1", Fate::Untried),
         ];
         assert_eq!(fates, BTreeMap::from(expected));
-        assert_eq!(ledger.open_in(Pass::All), ["b", "e"], "a survivor is tried again");
 
-        assert_eq!(open("2").open_in(Pass::Near).len(), 5, "other code");
+        left(&folder, Pass::All, &[("caught", "a:2\nb:1\n")]);
+        assert_eq!(open("2").to_try(), ["a:1", "a:2", "a:3", "a:4"], "the code of one file is new");
         fs::remove_dir_all(&folder).unwrap();
     }
 
