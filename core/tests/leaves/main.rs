@@ -8,6 +8,7 @@ mod invariants;
 #[path = "../support/searched.rs"]
 mod searched;
 mod streams;
+mod words;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
