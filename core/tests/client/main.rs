@@ -1,6 +1,7 @@
 //! The client machine: a readable script for each rule, and every sequence of one or two calls.
 
 mod attempts;
+mod counts;
 mod follows;
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
