@@ -30,7 +30,7 @@ struct Area {
 const AREAS: &[Area] = &[
     Area { name: "coordinator", modules: &["coordinator"], near: &["coordinator", "leaves"] },
     Area { name: "client", modules: &["client"], near: &["client"] },
-    Area { name: "outbound", modules: &["outbound"], near: &["lib", "outbound"] },
+    Area { name: "outbound", modules: &["outbound"], near: &["outbound"] },
     Area {
         name: "leaves",
         modules: &["request", "deadline", "progress", "retry", "backoff", "follow"],
@@ -41,7 +41,7 @@ const AREAS: &[Area] = &[
     Area { name: "idempotency", modules: &["idempotency"], near: &["lib"] },
     Area { name: "mrtr", modules: &["mrtr"], near: &["lib", "mrtr"] },
     Area { name: "rpc", modules: &["rpc", "id", "time", "transport", "lib"], near: &["lib", "wire"] },
-    Area { name: "kernel", modules: &["kernel"], near: &["lib", "kernel"] },
+    Area { name: "kernel", modules: &["kernel"], near: &["kernel"] },
 ];
 
 /// Mutants that say nothing: what is printed for a developer, and faults that are faults already.
