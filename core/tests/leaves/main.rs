@@ -3,6 +3,7 @@
 //! Each line is one transition: `state, event -> effect, next state`. Times count from the start. Of a request the idle
 //! limit is 2, the maximum 4, the rate limit 2; those of subscriptions and followed tasks stand in `streams`. `STEADY_GOLDEN=write cargo test --test leaves` writes the tables anew.
 
+mod draws;
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
 #[path = "../support/searched.rs"]
