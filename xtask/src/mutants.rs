@@ -39,7 +39,7 @@ const AREAS: &[Area] = &[
     Area { name: "subscription", modules: &["subscription"], near: &["lib", "subscription", "leaves"] },
     Area { name: "task", modules: &["task"], near: &["task", "leaves"] },
     Area { name: "idempotency", modules: &["idempotency"], near: &["lib"] },
-    Area { name: "mrtr", modules: &["mrtr"], near: &["lib", "mrtr"] },
+    Area { name: "mrtr", modules: &["mrtr"], near: &["mrtr"] },
     Area { name: "rpc", modules: &["rpc", "id", "time", "transport", "lib"], near: &["lib", "wire"] },
     Area { name: "kernel", modules: &["kernel"], near: &["kernel"] },
 ];
