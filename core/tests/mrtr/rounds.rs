@@ -170,6 +170,19 @@ fn a_demand_that_makes_no_sense_is_not_built() {
 }
 
 #[test]
+fn the_longest_state_goes_there_and_back() {
+    let state = "x".repeat(MAX_STATE_BYTES);
+    let mut demand = InputRequired::new("tools/call", ALL).expect("may ask");
+    assert_eq!(demand.state(&state), Ok(()));
+    let result = demand.build().expect("has a state");
+    let mut out = Vec::new();
+    input(&result).retry(&mut out, (&1.into(), &2.into()), "tools/call", "{}", &[]).expect("nothing to answer");
+    let text = String::from_utf8(out).expect("UTF-8");
+    let Ok(Message::Request { params: Some(params), .. }) = parse(&text) else { panic!("a request") };
+    assert_eq!(Retry::read(params.get()).expect("short enough").state(), Some(&*state));
+}
+
+#[test]
 fn answers_are_checked_by_kind_and_the_rest_is_ignored() {
     let read = |responses: &str, kind| {
         let params = format!(r#"{{"inputResponses":{responses}}}"#);
