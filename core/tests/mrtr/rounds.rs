@@ -130,6 +130,15 @@ fn only_what_the_client_declared_is_asked_for() {
 }
 
 #[test]
+fn a_form_may_say_that_it_is_one() {
+    let kind = |params| Kind::of("elicitation/create", Some(params));
+    assert_eq!(kind(r#"{"mode":"form"}"#), Some(Kind::Form));
+    assert_eq!(kind("{}"), Some(Kind::Form));
+    assert_eq!(kind(r#"{"mode":"url"}"#), Some(Kind::Url));
+    assert_eq!(kind(r#"{"mode":"voice"}"#), None);
+}
+
+#[test]
 fn a_demand_that_makes_no_sense_is_not_built() {
     assert_eq!(InputRequired::new("tools/list", ALL).err(), Some(AskError::Method), "I1");
     let mut demand = InputRequired::new("tools/call", ALL).expect("may ask");
@@ -149,6 +158,7 @@ fn a_demand_that_makes_no_sense_is_not_built() {
         (Kind::Form, URL),
         (Kind::Url, FORM),
         (Kind::Form, r#"{"mode":"voice"}"#),
+        (Kind::Url, r#"{"mode":"voice"}"#),
         (Kind::Form, r#"{"mode":1}"#),
         (Kind::Sampling, TOOLS),
         (Kind::SamplingWithTools, SAMPLE),
