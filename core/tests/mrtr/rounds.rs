@@ -293,6 +293,7 @@ fn a_result_is_final_asks_or_is_refused() {
         ("tools/call", ALL, &request(r#"{"method":"tools/call"}"#), ResultError::Request("k".into())),
         ("tools/call", ALL, &request(r#"{"method":"roots/list","params":[]}"#), ResultError::Request("k".into())),
         ("tools/call", ALL, twice, ResultError::Request("k".into())),
+        ("tools/call", ALL, &request(r#"1,"second":1"#), ResultError::Request("k".into())),
     ] {
         assert_eq!(read(method, capabilities, result), Err(expected), "{result}");
         assert!(!is_final(result), "{result}");
