@@ -182,6 +182,26 @@ fn a_call_is_read_and_its_progress_written_without_memory() {
     assert_eq!(info.count_total, 0);
 }
 
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).expect("UTF-8")
+}
+
+#[test]
+fn requests_and_notifications_have_the_parts_they_were_given() {
+    let request = written(|out| encode::request(out, &"a".into(), "tools/call", "{\"x\":\n1}"));
+    assert_eq!(request, r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"x": 1}}"#);
+    let notification = written(|out| encode::notification(out, "notifications/x", "{}"));
+    assert_eq!(notification, r#"{"jsonrpc":"2.0","method":"notifications/x","params":{}}"#);
+}
+
+#[test]
+fn control_characters_have_their_shortest_spelling() {
+    let text = written(|out| encode::string(out, "\n\r\t\u{1}\u{1f}\"\\/"));
+    assert_eq!(text, r#""\n\r\t\u0001\u001f\"\\/""#);
+}
+
 /// JSON values, some with the members that matter.
 fn json() -> impl Strategy<Value = String> {
     let scalar = prop_oneof![
