@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 use steady_core::id::{ProgressToken, RequestId};
 use steady_core::rpc::{
-    BadMessage, Body, MAX_NESTING, Message, MetaError, encode, parse, parse_within, read_progress, request_meta,
+    BadMessage, Body, MAX_NESTING, Message, MetaError, RpcError, code, encode, parse, parse_within, read_progress,
+    request_meta,
 };
 
 fn with_params(params: &str) -> String {
@@ -200,6 +201,23 @@ fn requests_and_notifications_have_the_parts_they_were_given() {
 fn control_characters_have_their_shortest_spelling() {
     let text = written(|out| encode::string(out, "\n\r\t\u{1}\u{1f}\"\\/"));
     assert_eq!(text, r#""\n\r\t\u0001\u001f\"\\/""#);
+}
+
+#[test]
+fn errors_have_the_codes_of_the_protocol() {
+    let of_json_rpc =
+        [code::PARSE_ERROR, code::INVALID_REQUEST, code::METHOD_NOT_FOUND, code::INVALID_PARAMS, code::INTERNAL_ERROR];
+    assert_eq!(of_json_rpc, [-32700, -32600, -32601, -32602, -32603]);
+    assert_eq!([code::HEADER_MISMATCH, code::MISSING_CAPABILITY, code::UNSUPPORTED_VERSION], [-32020, -32021, -32022]);
+    assert_eq!([code::OVERLOADED, code::DEADLINE], [-31001, -31002], "M7: outside of the reserved range");
+}
+
+#[test]
+fn an_unsupported_version_is_told_all_that_are_supported() {
+    let error = RpcError::unsupported_version("2024-11-05", &["2026-07-28", "2027-01-01"]);
+    assert_eq!(error.code, code::UNSUPPORTED_VERSION);
+    let data = r#"{"supported":["2026-07-28","2027-01-01"],"requested":"2024-11-05"}"#;
+    assert_eq!(error.data.as_deref(), Some(data));
 }
 
 /// JSON values, some with the members that matter.
