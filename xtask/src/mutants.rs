@@ -162,12 +162,14 @@ struct Shard {
     files: Vec<String>,
     /// None if all tests run at once.
     near: Vec<String>,
+    /// Of the near tests only these, as nextest names them: of the unit tests those of the area's own modules.
+    only: Option<String>,
 }
 
 impl Options {
     fn shards(&self) -> Vec<Shard> {
         if let Some(package) = &self.package {
-            return vec![Shard { name: package.clone(), files: vec![], near: vec![] }];
+            return vec![Shard { name: package.clone(), files: vec![], near: vec![], only: None }];
         }
         let chosen = |area: &&Area| self.areas.is_empty() || self.areas.iter().any(|name| name == area.name);
         AREAS.iter().filter(chosen).map(Area::shard).collect()
@@ -177,11 +179,13 @@ impl Options {
 impl Area {
     fn shard(&self) -> Shard {
         let globs = |module| [format!("core/src/{module}.rs"), format!("core/src/{module}/**")];
+        let only = format!("not kind(lib) or test(/^({})::/)", self.modules.join("|"));
         let near = |test: &&str| if *test == "lib" { "--lib".to_string() } else { format!("--test={test}") };
         Shard {
             name: self.name.to_string(),
             files: self.modules.iter().flat_map(globs).collect(),
             near: self.near.iter().map(near).collect(),
+            only: self.near.contains(&"lib").then_some(only),
         }
     }
 }
@@ -277,7 +281,9 @@ impl Bench {
         let tests = if pass == Pass::Near { &shard.near[..] } else { &all };
         let cargo = PROFILE.into_iter().chain(tests.iter().map(String::as_str)).map(|arg| format!("-C={arg}"));
         let tool = if self.nextest { "nextest" } else { "cargo" };
-        let command = self.settled(command.args(["--test-tool", tool]).args(cargo));
+        let only = shard.only.iter().filter(|_| self.nextest && pass == Pass::Near);
+        let only = only.flat_map(|only| ["--", "-E", only]);
+        let command = self.settled(command.args(["--test-tool", tool]).args(cargo).args(only));
         self.sink.line(&format!("$ {command}"));
         let done = command.run(&self.sink)?;
         let tried = ledger.harvest()?;
