@@ -58,6 +58,8 @@ fn a_level_too_deep_says_under_which_id_and_never_answers_an_answer() {
         (format!(r#"{{"jsonrpc":"2.0","id":1,"result":{deep}"#), None),
         (format!(r#"{{"error":{deep}"#), None),
         (format!(r#"{{"result":1,"x":{deep}"#), None),
+        (format!(r#"{{"method":"m","result":1,"params":{deep}"#), None),
+        (format!(r#"{{"method":"m","error":1,"params":{deep}"#), None),
         (format!(r#"{{"x":{deep}{},"result":1}}"#, "]".repeat(200)), None),
     ];
     for (text, id) in cases {
@@ -68,6 +70,15 @@ fn a_level_too_deep_says_under_which_id_and_never_answers_an_answer() {
         assert_eq!(expected.id(), id);
     }
     assert_eq!(bad(&deep), Some(BadMessage::Batch));
+}
+
+#[test]
+fn an_error_names_its_request_or_none() {
+    for (id, expected) in [("5", Some(5.into())), ("null", None)] {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{}}}}"#);
+        let Ok(Message::Response { id, body: Body::Error(_) }) = parse(&text) else { panic!("{text}") };
+        assert_eq!(id, expected);
+    }
 }
 
 #[test]
