@@ -157,6 +157,7 @@ fn metadata_is_read_wherever_it_stands_and_once() {
     for params in [
         format!(r#"{{"_meta":{{{VERSION},{CAPABILITIES}}},"_metadata":{{"_meta":1}}}}"#),
         format!(r#"{{"arguments":{{"_meta":{{}}}},"_m\u0065ta" : {{ {CAPABILITIES} , "x":[{{}}], {VERSION} }} }}"#),
+        format!(r#"{{"_meta":{{{VERSION},{CAPABILITIES}}},"deep":{}}}"#, nested(MAX_NESTING - 1, "1")),
     ] {
         assert_eq!(read(&params).as_deref(), Ok(r#"{"roots":{}}"#), "{params}");
     }
