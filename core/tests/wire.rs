@@ -73,6 +73,13 @@ fn a_level_too_deep_says_under_which_id_and_never_answers_an_answer() {
 }
 
 #[test]
+fn a_bracket_closes_its_own_kind_alone() {
+    for params in ["[1}", "[[1}]", "[{\"a\":1]]", "{\"a\":1]", "{\"a\":[1}}", "[1}}", "{\"a\":1]]"] {
+        assert_eq!(bad(&with_params(params)), Some(BadMessage::NotJson), "{params}");
+    }
+}
+
+#[test]
 fn an_error_names_its_request_or_none() {
     for (id, expected) in [("5", Some(5.into())), ("null", None)] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{}}}}"#);
