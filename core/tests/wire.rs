@@ -80,6 +80,16 @@ fn a_bracket_closes_its_own_kind_alone() {
 }
 
 #[test]
+fn a_number_has_one_sign_one_point_and_one_exponent() {
+    for params in ["--1", "1..5", "1.5.5", "1ee5", "1Ee5", "1e--5", "1e+-5", "1e5e5", "-", "01", "1.", ".5", "1e"] {
+        assert_eq!(bad(&with_params(params)), Some(BadMessage::NotJson), "{params}");
+    }
+    for params in ["-0", "-1.5e-5", "1E+5", "0.0e0"] {
+        assert_eq!(bad(&with_params(params)), None, "{params}");
+    }
+}
+
+#[test]
 fn an_error_names_its_request_or_none() {
     for (id, expected) in [("5", Some(5.into())), ("null", None)] {
         let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{}}}}"#);
