@@ -3,7 +3,7 @@
 use steady_core::coordinator::{Config, Start};
 use steady_core::deadline::Limits;
 
-use super::scripts::{config, limits};
+use super::scripts::{config, limits, ms};
 use super::world::World;
 
 #[test]
@@ -23,4 +23,15 @@ fn a_request_without_limits_is_not_watched() {
     let mut world = World::new(Config { limits: Limits::default(), ..config() });
     let _call = world.start("a", false).unwrap();
     assert_eq!(world.coordinator.armed(), 0);
+}
+
+#[test]
+fn progress_moves_the_next_deadline_and_never_the_last() {
+    let mut world = World::new(Config { limits: limits(500, 2000), ..config() });
+    world.now = ms(10);
+    let call = world.start("a", false).unwrap();
+    world.now = ms(400);
+    assert_eq!(world.report(call, false), Some(true));
+    let seat = world.coordinator.seat(call).expect("in flight");
+    assert_eq!((seat.wake_at(), seat.max_at()), (Some(ms(900)), Some(ms(2010))));
 }

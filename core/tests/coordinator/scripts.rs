@@ -13,7 +13,7 @@ use super::world::World;
 
 const A: &str = "\"a\"";
 
-fn ms(millis: u64) -> Instant {
+pub(crate) fn ms(millis: u64) -> Instant {
     Instant::from_millis(millis)
 }
 
