@@ -184,8 +184,8 @@ impl Follow {
                 let pause = interval.unwrap_or(self.config.usual);
                 let pause = pause.max(self.config.shortest).min(self.config.longest.max(self.config.shortest));
                 // Up to a tenth more, so that followers do not ask in step.
-                let spread = Backoff { base: pause / 10, cap: pause / 10 };
-                let spread = spread.delay(Attempt::FIRST, &mut self.jitter);
+                let tenth = pause / 10;
+                let spread = Backoff { base: tenth, cap: tenth }.delay(Attempt::FIRST, &mut self.jitter);
                 self.wait(now, pause.saturating_add(spread))
             }
             Event::Failed => {

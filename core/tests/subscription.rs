@@ -1,8 +1,9 @@
 //! The client's subscription machine: scripts for the rules, and every reachable state times every event.
-#![expect(clippy::print_stdout, reason = "the search reports its size")]
 
 #[path = "support/invariants/mod.rs"]
 mod invariants;
+#[path = "support/searched.rs"]
+mod searched;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use invariants::{
     sub_3_a_recovered_stream_is_read_afresh, sub_4_an_end_is_an_end, sub_5_no_due_deadline_remains,
     sub_6_a_pause_is_within_its_ceiling,
 };
+use searched::Searched;
 
 fn open(config: Config) -> Subscription {
     Subscription::open(Instant::ZERO, config, Jitter::seeded(ClientId::new(1), 0))
@@ -182,19 +184,19 @@ const EVENTS: [Event; 7] =
 fn every_reachable_state_and_every_event() {
     for reopen_after_end in [false, true] {
         let config = Config { reopen_after_end, ..Config::default() };
-        let (states, transitions, effects) = explore(config);
-        println!("subscription: {states} states, {transitions} transitions, effects {effects:?}");
+        let (searched, effects) = explore(config);
+        searched.report("subscription");
         assert_eq!(effects.len(), 11, "every effect occurs: {effects:?}");
     }
 }
 
-fn explore(config: Config) -> (usize, usize, BTreeMap<&'static str, u32>) {
+fn explore(config: Config) -> (Searched, BTreeMap<&'static str, u32>) {
+    let mut searched = Searched::begin();
     let mut seen = HashSet::new();
     let mut queue = VecDeque::from([(Instant::ZERO, open(config), false)]);
     let mut effects = BTreeMap::new();
-    let mut transitions = 0;
     while let Some((now, subscription, opened)) = queue.pop_front() {
-        if !seen.insert(key(&subscription, now, config)) {
+        if !searched.state(seen.insert(key(&subscription, now, config))) {
             continue;
         }
         for event in EVENTS {
@@ -205,7 +207,7 @@ fn explore(config: Config) -> (usize, usize, BTreeMap<&'static str, u32>) {
                 sub_3_a_recovered_stream_is_read_afresh(opened, refetch, &subscription);
             }
             *effects.entry(name(effect)).or_default() += 1;
-            transitions += 1;
+            searched.transitions += 1;
             let opened = opened || matches!(effect, Effect::Opened { .. });
             queue.push_back((now, after, opened));
         }
@@ -215,7 +217,7 @@ fn explore(config: Config) -> (usize, usize, BTreeMap<&'static str, u32>) {
             queue.extend([before, at].into_iter().filter(|to| *to > now).map(|to| (to, subscription.clone(), opened)));
         }
     }
-    (seen.len(), transitions, effects)
+    (searched, effects)
 }
 
 fn check(now: Instant, config: Config, before: &Subscription, event: Event, effect: Effect, after: &Subscription) {

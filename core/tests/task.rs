@@ -1,8 +1,9 @@
 //! The durable task machine: a readable script for each rule, and every reachable state times every event.
-#![expect(clippy::print_stdout, reason = "the search reports its size")]
 
 #[path = "support/invariants/mod.rs"]
 mod invariants;
+#[path = "support/searched.rs"]
+mod searched;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -13,6 +14,7 @@ use invariants::{
     task_4_the_first_end_wins, task_5_cancelled_needs_an_observed_intent, task_6_one_write_at_a_time,
     task_7_no_change_is_forgotten,
 };
+use searched::Searched;
 
 /// A task whose creation is durable.
 fn live() -> Task {
@@ -167,16 +169,17 @@ fn a_restored_task_goes_on_where_the_store_left_it() {
 #[test]
 fn every_reachable_state_and_every_event() {
     let mut tally: BTreeMap<&'static str, u32> = BTreeMap::new();
-    let (states, transitions) = explore(|before, event, effect, after| {
+    let searched = explore(|before, event, effect, after| {
         check(before, event, effect, after);
         *tally.entry(name(effect)).or_default() += 1;
     });
-    println!("task: {states} states, {transitions} transitions, effects {tally:?}");
+    searched.report("task");
     assert_eq!(tally.len(), 9, "every effect occurs: {tally:?}");
 }
 
 /// Breadth first to the fixed point. The key forgets how many writes there were, and nothing else.
-fn explore(mut visit: impl FnMut(&Task, Event, Effect, &Task)) -> (usize, usize) {
+fn explore(mut visit: impl FnMut(&Task, Event, Effect, &Task)) -> Searched {
+    let mut searched = Searched::begin();
     let mut seen = HashSet::new();
     let mut queue = VecDeque::from([Task::create().0]);
     for status in STATUSES {
@@ -186,20 +189,19 @@ fn explore(mut visit: impl FnMut(&Task, Event, Effect, &Task)) -> (usize, usize)
             }
         }
     }
-    let mut transitions = 0;
     while let Some(task) = queue.pop_front() {
-        if !seen.insert(key(&task)) {
+        if !searched.state(seen.insert(key(&task))) {
             continue;
         }
         for event in events(&task) {
             let mut after = task.clone();
             let effect = after.handle(event);
             visit(&task, event, effect, &after);
-            transitions += 1;
+            searched.transitions += 1;
             queue.push_back(after);
         }
     }
-    (seen.len(), transitions)
+    searched
 }
 
 const STATUSES: [Status; 5] =

@@ -4,7 +4,8 @@ use proptest::prelude::*;
 use serde_json::value::RawValue;
 use steady_core::id::{ProgressToken, RequestId};
 use steady_core::rpc::{
-    BadMessage, Body, MAX_NESTING, Message, MetaError, encode, parse, parse_within, read_progress, request_meta,
+    BadMessage, Body, MAX_NESTING, Message, MetaError, RpcError, code, encode, parse, parse_within, read_progress,
+    request_meta,
 };
 
 fn with_params(params: &str) -> String {
@@ -57,6 +58,8 @@ fn a_level_too_deep_says_under_which_id_and_never_answers_an_answer() {
         (format!(r#"{{"jsonrpc":"2.0","id":1,"result":{deep}"#), None),
         (format!(r#"{{"error":{deep}"#), None),
         (format!(r#"{{"result":1,"x":{deep}"#), None),
+        (format!(r#"{{"method":"m","result":1,"params":{deep}"#), None),
+        (format!(r#"{{"method":"m","error":1,"params":{deep}"#), None),
         (format!(r#"{{"x":{deep}{},"result":1}}"#, "]".repeat(200)), None),
     ];
     for (text, id) in cases {
@@ -67,6 +70,32 @@ fn a_level_too_deep_says_under_which_id_and_never_answers_an_answer() {
         assert_eq!(expected.id(), id);
     }
     assert_eq!(bad(&deep), Some(BadMessage::Batch));
+}
+
+#[test]
+fn a_bracket_closes_its_own_kind_alone() {
+    for params in ["[1}", "[[1}]", "[{\"a\":1]]", "{\"a\":1]", "{\"a\":[1}}", "[1}}", "{\"a\":1]]"] {
+        assert_eq!(bad(&with_params(params)), Some(BadMessage::NotJson), "{params}");
+    }
+}
+
+#[test]
+fn a_number_has_one_sign_one_point_and_one_exponent() {
+    for params in ["--1", "1..5", "1.5.5", "1ee5", "1Ee5", "1e--5", "1e+-5", "1e5e5", "-", "01", "1.", ".5", "1e"] {
+        assert_eq!(bad(&with_params(params)), Some(BadMessage::NotJson), "{params}");
+    }
+    for params in ["-0", "-1.5e-5", "1E+5", "0.0e0"] {
+        assert_eq!(bad(&with_params(params)), None, "{params}");
+    }
+}
+
+#[test]
+fn an_error_names_its_request_or_none() {
+    for (id, expected) in [("5", Some(5.into())), ("null", None)] {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{}}}}"#);
+        let Ok(Message::Response { id, body: Body::Error(_) }) = parse(&text) else { panic!("{text}") };
+        assert_eq!(id, expected);
+    }
 }
 
 #[test]
@@ -145,6 +174,7 @@ fn metadata_is_read_wherever_it_stands_and_once() {
     for params in [
         format!(r#"{{"_meta":{{{VERSION},{CAPABILITIES}}},"_metadata":{{"_meta":1}}}}"#),
         format!(r#"{{"arguments":{{"_meta":{{}}}},"_m\u0065ta" : {{ {CAPABILITIES} , "x":[{{}}], {VERSION} }} }}"#),
+        format!(r#"{{"_meta":{{{VERSION},{CAPABILITIES}}},"deep":{}}}"#, nested(MAX_NESTING - 1, "1")),
     ] {
         assert_eq!(read(&params).as_deref(), Ok(r#"{"roots":{}}"#), "{params}");
     }
@@ -180,6 +210,43 @@ fn a_call_is_read_and_its_progress_written_without_memory() {
     encode::progress_prefix(&mut prefix, &ProgressToken(7.into()));
     let info = allocation_counter::measure(|| encode::progress(&mut out, &prefix, 1.25, Some(2.0), "a \"half\"\n"));
     assert_eq!(info.count_total, 0);
+}
+
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut out = Vec::new();
+    write(&mut out);
+    String::from_utf8(out).expect("UTF-8")
+}
+
+#[test]
+fn requests_and_notifications_have_the_parts_they_were_given() {
+    let request = written(|out| encode::request(out, &"a".into(), "tools/call", "{\"x\":\n1}"));
+    assert_eq!(request, r#"{"jsonrpc":"2.0","id":"a","method":"tools/call","params":{"x": 1}}"#);
+    let notification = written(|out| encode::notification(out, "notifications/x", "{}"));
+    assert_eq!(notification, r#"{"jsonrpc":"2.0","method":"notifications/x","params":{}}"#);
+}
+
+#[test]
+fn control_characters_have_their_shortest_spelling() {
+    let text = written(|out| encode::string(out, "\n\r\t\u{1}\u{1f}\"\\/"));
+    assert_eq!(text, r#""\n\r\t\u0001\u001f\"\\/""#);
+}
+
+#[test]
+fn errors_have_the_codes_of_the_protocol() {
+    let of_json_rpc =
+        [code::PARSE_ERROR, code::INVALID_REQUEST, code::METHOD_NOT_FOUND, code::INVALID_PARAMS, code::INTERNAL_ERROR];
+    assert_eq!(of_json_rpc, [-32700, -32600, -32601, -32602, -32603]);
+    assert_eq!([code::HEADER_MISMATCH, code::MISSING_CAPABILITY, code::UNSUPPORTED_VERSION], [-32020, -32021, -32022]);
+    assert_eq!([code::OVERLOADED, code::DEADLINE], [-31001, -31002], "M7: outside of the reserved range");
+}
+
+#[test]
+fn an_unsupported_version_is_told_all_that_are_supported() {
+    let error = RpcError::unsupported_version("2024-11-05", &["2026-07-28", "2027-01-01"]);
+    assert_eq!(error.code, code::UNSUPPORTED_VERSION);
+    let data = r#"{"supported":["2026-07-28","2027-01-01"],"requested":"2024-11-05"}"#;
+    assert_eq!(error.data.as_deref(), Some(data));
 }
 
 /// JSON values, some with the members that matter.

@@ -389,11 +389,9 @@ impl<P: Clone, R> Client<P, R> {
             return;
         }
         call.retry_at = None;
-        if call.attempt > Attempt::FIRST {
-            // A fresh token starts a fresh sequence (rule P2): what the attempt before it had reached counts no more.
-            call.gate = Gate::new(self.config.progress_interval);
-            call.held = None;
-        }
+        // A fresh token starts a fresh sequence (rule P2): what the attempt before it had reached counts no more.
+        call.gate = Gate::new(self.config.progress_interval);
+        call.held = None;
         let wire = self.fresh_wire();
         let Some(call) = self.calls.get_mut(&id) else { return };
         call.wire = Some(wire);
@@ -409,7 +407,10 @@ impl<P: Clone, R> Client<P, R> {
         // A retry that is due waits for the link, not for the clock.
         let retry_at = call.retry_at.filter(|_| self.link_up);
         let wake_at = [call.request.wake_at(), call.gate.wake_at(), retry_at].into_iter().flatten().min();
-        let Some(at) = wake_at.filter(|at| call.armed_at.is_none_or(|armed| *at < armed)) else { return };
+        let Some(at) = wake_at else { return };
+        if call.armed_at.is_some_and(|armed| armed <= at) {
+            return;
+        }
         if let Some(armed) = call.armed_at.replace(at) {
             self.deadlines.remove(&(armed, id));
         }

@@ -110,7 +110,7 @@ impl ServedRequest {
     /// In flight from `now`. `interval` is the shortest time between two progress notifications.
     #[must_use]
     pub fn start(now: Instant, handle: Handle, limits: Limits, wants_progress: bool, interval: Duration) -> Self {
-        // Progress that nobody asked for is activity and no more: there is nothing to hold back.
+        // Progress that nobody asked for is activity and no more: the gate never holds any back.
         let interval = if wants_progress { interval } else { Duration::ZERO };
         Self { request: Request::start(now, limits), gate: Gate::new(interval), wants_progress, handle }
     }
@@ -173,8 +173,8 @@ impl ServedRequest {
         self.gate = gate;
         match passed {
             progress::Effect::Forward if self.wants_progress => Effect::Forward,
-            progress::Effect::Hold { until } if self.wants_progress => Effect::Hold { until },
-            progress::Effect::Forward | progress::Effect::Hold { .. } => Effect::Quiet,
+            progress::Effect::Forward => Effect::Quiet,
+            progress::Effect::Hold { until } => Effect::Hold { until },
             progress::Effect::Nothing | progress::Effect::Release | progress::Effect::Refused => Effect::Refused,
         }
     }
@@ -189,7 +189,7 @@ impl ServedRequest {
         match terminal {
             Terminal::Completed => {
                 let release = self.gate.handle(now, progress::Event::Finish) == progress::Effect::Release;
-                Effect::Respond { permit, release: release && self.wants_progress }
+                Effect::Respond { permit, release }
             }
             Terminal::IdleTimeout => self.expire(now, permit, Clock::Idle),
             Terminal::MaxTimeout => self.expire(now, permit, Clock::Maximum),

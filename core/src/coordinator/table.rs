@@ -222,10 +222,11 @@ impl<S: Seat> RequestCoordinator<S> {
     /// Asks for a tick at `at`, where the seat learned of an earlier deadline than it had when it was last armed.
     pub fn arm(&mut self, handle: Handle, at: Instant) {
         let Some(entry) = self.entry(handle) else { return };
-        if entry.armed_at.is_none_or(|armed| at < armed) {
-            let before = entry.armed_at.replace(at);
-            self.timers.arm(at, handle, before);
+        if entry.armed_at.is_some_and(|armed| armed <= at) {
+            return;
         }
+        let before = entry.armed_at.replace(at);
+        self.timers.arm(at, handle, before);
     }
 
     /// Arms the deadline of a request whose handler did not end at once.

@@ -127,7 +127,7 @@ impl<'a> Scanner<'a> {
         let mut unit = 0;
         for _ in 0..4 {
             let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16)).ok_or_else(|| self.syntax())?;
-            unit = unit << 4 | digit;
+            unit = unit * 16 + digit;
             self.at += 1;
         }
         Ok(unit)

@@ -96,9 +96,8 @@ impl<'a> InputRequired<'a> {
             return Err(AskError::Duplicate(key.into()));
         }
         // The message, its result, the map and the request are four levels around the parameters.
-        let mut scanner = Scanner::new(params, MAX_NESTING - 4);
-        let object = scanner.value().is_ok() && scanner.end().is_ok();
-        if !object || Kind::of(kind.method(), Some(params)) != Some(kind) {
+        let shallow = Scanner::new(params, MAX_NESTING - 4).value().is_ok();
+        if !shallow || Kind::of(kind.method(), Some(params)) != Some(kind) {
             return Err(AskError::Params(key.into()));
         }
         self.requests.push((key.into(), kind, params.into()));

@@ -7,9 +7,10 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 
 /// Appends the text of `bytes`.
 pub(super) fn encode(out: &mut String, bytes: &[u8]) {
-    out.reserve(bytes.len().div_ceil(3) * 4);
     for chunk in bytes.chunks(3) {
-        let all = chunk.iter().fold(0u32, |all, byte| all << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let mut padded = [0; 4];
+        padded[1..=chunk.len()].copy_from_slice(chunk);
+        let all = u32::from_be_bytes(padded);
         for digit in 0..=chunk.len() {
             let six = all >> (18 - 6 * digit) & 63;
             out.push(char::from(ALPHABET[six as usize]));
@@ -23,7 +24,7 @@ pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     for chunk in text.as_bytes().chunks(4) {
         let mut all = 0u32;
         for digit in chunk {
-            all = all << 6 | u32::from(value(*digit)?);
+            all = all * 64 + u32::from(value(*digit)?);
         }
         // One digit is less than a byte; bits after the last byte would be a second spelling.
         let (bytes, spare) = match chunk.len() {

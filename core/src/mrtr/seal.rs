@@ -183,7 +183,8 @@ impl<M: Mac> Sealer<M> {
         bytes.extend_from_slice(value);
         let tag = self.tag(&bytes);
         bytes.extend_from_slice(&tag);
-        let mut text = String::from(VERSION);
+        let mut text = String::with_capacity(VERSION.len() + bytes.len().div_ceil(3) * 4);
+        text.push_str(VERSION);
         base64::encode(&mut text, &bytes);
         text
     }
@@ -257,8 +258,7 @@ fn cut(digest: &[u8; 32]) -> [u8; 16] {
 }
 
 fn time(bytes: &[u8]) -> WallTime {
-    let millis = bytes.iter().fold(0u64, |all, byte| all << 8 | u64::from(*byte));
-    WallTime::from_unix_millis(millis.cast_signed())
+    WallTime::from_unix_millis(i64::from_be_bytes(core::array::from_fn(|at| bytes[at])))
 }
 
 /// Compares in a time that depends on the lengths alone.

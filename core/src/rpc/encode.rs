@@ -15,7 +15,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// Appends `text` as a JSON string.
 pub fn string(out: &mut Vec<u8>, text: &str) {
     let mut rest = text.as_bytes();
-    out.reserve(rest.len() + 2);
+    out.reserve(rest.len());
     out.push(b'"');
     loop {
         let (copied, tail) = rest.split_at(scan::plain(rest));

@@ -202,9 +202,8 @@ pub(crate) fn request_id(json: &str) -> Option<RequestId> {
         let id = text(json)?;
         return (id.len() <= MAX_ID_BYTES).then(|| RequestId::String(id.as_ref().into()));
     }
-    let integer = json.strip_prefix('-').unwrap_or(json);
-    let whole = !integer.is_empty() && integer.bytes().all(|byte| byte.is_ascii_digit());
-    whole.then(|| json.parse().ok().map(RequestId::Integer)).flatten()
+    // What JSON and the parser both take is an integer without a fraction, an exponent, or a plus.
+    json.parse().ok().map(RequestId::Integer)
 }
 
 /// The message is refused at the bracket that goes too deep: what stands before it decides whether it is answered.

@@ -102,7 +102,7 @@ impl<'a> Scanner<'a> {
                     if self.peek() == Some(bracket + 2) {
                         self.at += 1;
                     } else {
-                        open = open << 1 | u128::from(object);
+                        open = (open << 1) + u128::from(object);
                         depth += 1;
                         if object {
                             self.name()?;

@@ -1,7 +1,7 @@
 //! The client machine: a readable script for each rule, and every sequence of one or two calls.
-#![expect(clippy::print_stdout, reason = "the searches report their size")]
 
 mod attempts;
+mod counts;
 mod follows;
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
@@ -10,6 +10,8 @@ mod key;
 mod listens;
 mod scripts;
 mod search;
+#[path = "../support/searched.rs"]
+mod searched;
 
 use std::time::Duration;
 

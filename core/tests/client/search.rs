@@ -15,6 +15,7 @@ use super::invariants::{
     retry_2_conditional_is_repeated_to_the_byte,
 };
 use super::key;
+use super::searched::Searched;
 use super::{Calls, answer, client, config, keyed, progress};
 
 /// How large the world is: short clocks, in nanoseconds, so that every relative time is reached.
@@ -227,11 +228,12 @@ const fn lost(outcome: &Outcome<u32>) -> bool {
     }
 }
 
-fn search(transport: Transport, size: Size, contracts: &[usize]) -> (usize, usize) {
+fn search(transport: Transport, size: Size, contracts: &[usize]) -> Searched {
     let start = World::new(transport, size);
-    let mut seen = HashSet::from([start.key()]);
+    let mut searched = Searched::begin();
+    let mut seen = HashSet::new();
+    searched.state(seen.insert(start.key()));
     let mut queue = VecDeque::from([start]);
-    let mut transitions = 0;
     while let Some(world) = queue.pop_front() {
         let mut ops = vec![Op::LinkLost, Op::LinkUp, Op::JustBefore, Op::Onto, Op::Timeout];
         if world.client.in_flight() < size.calls {
@@ -251,27 +253,27 @@ fn search(transport: Transport, size: Size, contracts: &[usize]) -> (usize, usiz
                 let over = after.calls.iter().find(|(_, known)| known.over).map(|(call, _)| *call);
                 after.calls.remove(&over.expect("no more in flight than that"));
             }
-            transitions += 1;
-            if seen.insert(after.key()) {
+            searched.transitions += 1;
+            if searched.state(seen.insert(after.key())) {
                 queue.push_back(after);
             }
         }
     }
-    (seen.len(), transitions)
+    searched
 }
 
 #[test]
 fn every_sequence_of_one_call_of_each_class() {
     for transport in [Transport::Stdio, Transport::Http] {
-        let (states, transitions) = search(transport, Size { calls: 1, attempts: 3, idle: 2, maximum: 3 }, &[0, 1, 2]);
-        println!("client, one call, {transport:?}: {states} states, {transitions} transitions");
-        assert!(states > 50);
+        let searched = search(transport, Size { calls: 1, attempts: 3, idle: 2, maximum: 3 }, &[0, 1, 2]);
+        searched.report(&format!("client, one call, {transport:?}"));
+        assert!(searched.states > 50);
     }
 }
 
 #[test]
 fn every_sequence_of_two_calls() {
-    let (states, transitions) = search(Transport::Stdio, Size { calls: 2, attempts: 2, idle: 1, maximum: 2 }, &[0, 2]);
-    println!("client, two calls: {states} states, {transitions} transitions");
-    assert!(states > 1000);
+    let searched = search(Transport::Stdio, Size { calls: 2, attempts: 2, idle: 1, maximum: 2 }, &[0, 2]);
+    searched.report("client, two calls");
+    assert!(searched.states > 1000);
 }

@@ -13,15 +13,15 @@ use super::world::World;
 
 const A: &str = "\"a\"";
 
-fn ms(millis: u64) -> Instant {
+pub(crate) fn ms(millis: u64) -> Instant {
     Instant::from_millis(millis)
 }
 
-fn limits(idle: u64, maximum: u64) -> Limits {
+pub(crate) fn limits(idle: u64, maximum: u64) -> Limits {
     Limits { idle: Some(Duration::from_millis(idle)), maximum: Some(Duration::from_millis(maximum)) }
 }
 
-fn config() -> Config {
+pub(crate) fn config() -> Config {
     Config { limits: limits(500, 2000), ..Config::default() }
 }
 

@@ -16,6 +16,7 @@ use super::invariants::{
     prog_3_nothing_passes_after_the_end, req_1_one_terminal_state,
 };
 use super::key;
+use super::searched::Searched;
 use super::world::World;
 
 const CAP: usize = 2;
@@ -54,14 +55,14 @@ struct Search {
     listen: bool,
     seen: HashSet<String>,
     queue: VecDeque<World>,
-    transitions: usize,
 }
 
 impl Search {
-    fn run(listen: bool) -> (usize, usize) {
+    fn run(listen: bool) -> Searched {
         let start = World::new(config());
-        let mut search = Self { listen, seen: HashSet::new(), queue: VecDeque::new(), transitions: 0 };
-        search.seen.insert(key(&start));
+        let mut searched = Searched::begin();
+        let mut search = Self { listen, seen: HashSet::new(), queue: VecDeque::new() };
+        searched.state(search.seen.insert(key(&start)));
         search.queue.push_back(start);
         while let Some(world) = search.queue.pop_front() {
             let before = terminals(&world);
@@ -69,14 +70,14 @@ impl Search {
                 let mut after = world.clone();
                 search.apply(&mut after, op);
                 check(&before, op, &after);
-                search.transitions += 1;
-                if search.seen.insert(key(&after)) {
+                searched.transitions += 1;
+                if searched.state(search.seen.insert(key(&after))) {
                     search.probe(&after);
                     search.queue.push_back(after);
                 }
             }
         }
-        (search.seen.len(), search.transitions)
+        searched
     }
 
     fn apply(&self, world: &mut World, op: Op) {
@@ -233,17 +234,17 @@ fn key(world: &World) -> String {
     key
 }
 
-fn report(name: &str, (states, transitions): (usize, usize)) {
-    println!("{name}: {states} states, {transitions} transitions");
-    assert!(states > 1000, "the search is not cut short");
+fn report(name: &str, searched: &Searched) {
+    searched.report(name);
+    assert!(searched.states > 1000, "the search is not cut short");
 }
 
 #[test]
 fn every_sequence_of_two_requests() {
-    report("coordinator, two requests", Search::run(false));
+    report("coordinator, two requests", &Search::run(false));
 }
 
 #[test]
 fn every_sequence_of_a_request_and_a_listen() {
-    report("coordinator, a request and a listen", Search::run(true));
+    report("coordinator, a request and a listen", &Search::run(true));
 }

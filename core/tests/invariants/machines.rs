@@ -16,6 +16,7 @@ use super::invariants::{
     retry_1_unsafe_is_reconciled, retry_2_conditional_is_repeated_to_the_byte, retry_3_never_sent_may_be_retried,
     retry_4_the_level_is_bounded,
 };
+use super::searched::Searched;
 
 #[test]
 fn every_pause_of_many_clients() {
@@ -70,19 +71,23 @@ fn every_level_of_a_small_budget() {
     let (now, events) = (Instant::ZERO, [BudgetEvent::CallStarted, BudgetEvent::RetryWanted]);
     for capacity in 0..3 {
         let start = RetryBudget::new(now, BudgetConfig { earn_permille: 400, reserve_per_second: 0, capacity });
-        let (mut seen, mut queue) = (HashSet::from([start.clone()]), VecDeque::from([start]));
+        let mut searched = Searched::begin();
+        let (mut seen, mut queue) = (HashSet::new(), VecDeque::from([start.clone()]));
+        searched.state(seen.insert(start));
         while let Some(before) = queue.pop_front() {
             for event in events {
                 let mut after = before.clone();
                 let effect = after.handle(now, event);
                 let available = (before.available(), after.available());
                 retry_4_the_level_is_bounded(available, capacity, effect, &(&before, event));
-                if seen.insert(after.clone()) {
+                searched.transitions += 1;
+                if searched.state(seen.insert(after.clone())) {
                     queue.push_back(after);
                 }
             }
         }
-        assert!(seen.len() > 2 * capacity as usize, "{} levels", seen.len());
+        searched.report(&format!("a retry budget of {capacity}"));
+        assert!(searched.states > 2 * capacity as usize, "{} levels", searched.states);
     }
 }
 
@@ -105,14 +110,16 @@ fn every_sequence_of_a_client_that_follows() {
     let backoff = Backoff { base: ns(0), cap: ns(0) };
     let config = follow::Config { shortest: ns(1), longest: ns(5), usual: ns(4), backoff, maximum: Some(ns(12)) };
     let start = Follow::start(Instant::ZERO, config, Jitter::seeded(ClientId::new(7), 0));
+    let mut searched = Searched::begin();
     let (mut seen, mut queue) = (HashSet::new(), VecDeque::from([(Instant::ZERO, start)]));
     while let Some((now, before)) = queue.pop_front() {
-        if !seen.insert((now, before.state())) {
+        if !searched.state(seen.insert((now, before.state()))) {
             continue;
         }
         for event in events {
             let mut after = before.clone();
             let effect = after.handle(now, event);
+            searched.transitions += 1;
             let at = (now, &before, event, effect, &after);
             follow_1_over_is_never_left(before.state(), after.state(), &at);
             follow_2_one_question_at_a_time(before.state(), effect, &at);
@@ -125,5 +132,6 @@ fn every_sequence_of_a_client_that_follows() {
             queue.extend([Some(now), after.wake_at()].into_iter().flatten().map(|then| (then, after.clone())));
         }
     }
-    assert!(seen.len() > 20, "{} states", seen.len());
+    searched.report("a client that follows a task");
+    assert!(searched.states > 20, "{} states", searched.states);
 }

@@ -4,3 +4,5 @@
 mod invariants;
 mod machines;
 mod refused;
+#[path = "../support/searched.rs"]
+mod searched;

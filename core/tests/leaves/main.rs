@@ -3,9 +3,13 @@
 //! Each line is one transition: `state, event -> effect, next state`. Times count from the start. Of a request the idle
 //! limit is 2, the maximum 4, the rate limit 2; those of subscriptions and followed tasks stand in `streams`. `STEADY_GOLDEN=write cargo test --test leaves` writes the tables anew.
 
+mod draws;
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
+#[path = "../support/searched.rs"]
+mod searched;
 mod streams;
+mod words;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Debug;
@@ -25,6 +29,7 @@ use invariants::{
     prog_2_what_is_held_is_passed_on, prog_3_nothing_passes_after_the_end, req_1_one_terminal_state,
     req_2_one_right_to_answer, req_3_only_accepted_progress_moves_the_clock, srv_1_a_deadline_answers_one_error,
 };
+use searched::Searched;
 
 const IDLE: u64 = 2;
 const MAXIMUM: u64 = 4;
@@ -57,7 +62,7 @@ fn explore<M: Clone + Debug, E: Copy + Debug, F: Debug>(
     handle: impl FnMut(&mut M, Instant, E) -> F,
     show: impl Fn(&M) -> String,
     visit: impl FnMut(&M, u64, E, &F, &M),
-) -> (Vec<String>, usize) {
+) -> (Vec<String>, Searched) {
     explore_by(|machine| format!("{machine:?}"), start, end, events, handle, show, visit)
 }
 
@@ -70,19 +75,20 @@ pub(crate) fn explore_by<M: Clone + Debug, E: Copy + Debug, F>(
     mut handle: impl FnMut(&mut M, Instant, E) -> F,
     show: impl Fn(&M) -> String,
     mut visit: impl FnMut(&M, u64, E, &F, &M),
-) -> (Vec<String>, usize)
+) -> (Vec<String>, Searched)
 where
     F: Debug,
 {
+    let mut searched = Searched::begin();
     let (mut seen, mut listed) = (BTreeSet::new(), BTreeSet::new());
     let mut queue = VecDeque::from([At { now: 0, machine: start }]);
-    let (mut lines, mut states) = (Vec::new(), 0);
+    let mut lines = Vec::new();
     while let Some(at) = queue.pop_front() {
-        if !seen.insert((at.now, key(&at.machine))) {
+        if !searched.state(seen.insert((at.now, key(&at.machine)))) {
             continue;
         }
-        states += 1;
         for (name, event) in events {
+            searched.transitions += 1;
             let mut after = at.machine.clone();
             let effect = handle(&mut after, Instant::from_nanos(at.now), *event);
             visit(&at.machine, at.now, *event, &effect, &after);
@@ -102,13 +108,14 @@ where
             queue.push_back(At { now: at.now + 1, machine: at.machine });
         }
     }
-    (lines, states)
+    (lines, searched)
 }
 
 /// Compares with the table in the repository, or writes it.
-pub(crate) fn golden(name: &str, (lines, states): (Vec<String>, usize)) {
+pub(crate) fn golden(name: &str, (lines, searched): (Vec<String>, Searched)) {
+    searched.report(name);
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name).with_extension("txt");
-    let mut text = format!("{name}: {states} states, {} transitions that read differently\n", lines.len());
+    let mut text = format!("{name}: {} states, {} transitions that read differently\n", searched.states, lines.len());
     for line in &lines {
         writeln!(text, "{line}").expect("writing to a String");
     }

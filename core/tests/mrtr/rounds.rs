@@ -130,6 +130,15 @@ fn only_what_the_client_declared_is_asked_for() {
 }
 
 #[test]
+fn a_form_may_say_that_it_is_one() {
+    let kind = |params| Kind::of("elicitation/create", Some(params));
+    assert_eq!(kind(r#"{"mode":"form"}"#), Some(Kind::Form));
+    assert_eq!(kind("{}"), Some(Kind::Form));
+    assert_eq!(kind(r#"{"mode":"url"}"#), Some(Kind::Url));
+    assert_eq!(kind(r#"{"mode":"voice"}"#), None);
+}
+
+#[test]
 fn a_demand_that_makes_no_sense_is_not_built() {
     assert_eq!(InputRequired::new("tools/list", ALL).err(), Some(AskError::Method), "I1");
     let mut demand = InputRequired::new("tools/call", ALL).expect("may ask");
@@ -149,6 +158,7 @@ fn a_demand_that_makes_no_sense_is_not_built() {
         (Kind::Form, URL),
         (Kind::Url, FORM),
         (Kind::Form, r#"{"mode":"voice"}"#),
+        (Kind::Url, r#"{"mode":"voice"}"#),
         (Kind::Form, r#"{"mode":1}"#),
         (Kind::Sampling, TOOLS),
         (Kind::SamplingWithTools, SAMPLE),
@@ -167,6 +177,19 @@ fn a_demand_that_makes_no_sense_is_not_built() {
     assert_eq!(demand.ask("more", Kind::Roots, "{}"), Err(AskError::TooMany));
     let result = demand.build().expect("has inputs");
     assert_eq!(input(&result).requests.len(), MAX_INPUTS);
+}
+
+#[test]
+fn the_longest_state_goes_there_and_back() {
+    let state = "x".repeat(MAX_STATE_BYTES);
+    let mut demand = InputRequired::new("tools/call", ALL).expect("may ask");
+    assert_eq!(demand.state(&state), Ok(()));
+    let result = demand.build().expect("has a state");
+    let mut out = Vec::new();
+    input(&result).retry(&mut out, (&1.into(), &2.into()), "tools/call", "{}", &[]).expect("nothing to answer");
+    let text = String::from_utf8(out).expect("UTF-8");
+    let Ok(Message::Request { params: Some(params), .. }) = parse(&text) else { panic!("a request") };
+    assert_eq!(Retry::read(params.get()).expect("short enough").state(), Some(&*state));
 }
 
 #[test]
@@ -270,6 +293,7 @@ fn a_result_is_final_asks_or_is_refused() {
         ("tools/call", ALL, &request(r#"{"method":"tools/call"}"#), ResultError::Request("k".into())),
         ("tools/call", ALL, &request(r#"{"method":"roots/list","params":[]}"#), ResultError::Request("k".into())),
         ("tools/call", ALL, twice, ResultError::Request("k".into())),
+        ("tools/call", ALL, &request(r#"1,"second":1"#), ResultError::Request("k".into())),
     ] {
         assert_eq!(read(method, capabilities, result), Err(expected), "{result}");
         assert!(!is_final(result), "{result}");

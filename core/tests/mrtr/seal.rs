@@ -103,6 +103,26 @@ fn single_use_is_spent_by_the_first_good_opening_alone() {
     assert!(sealer.open_once(at(1_000), &ann, &twin, &mut ledger).is_ok(), "another state of the same content");
 }
 
+/// `text` with the lowest bit of the six bits that the digit at `place` stands for the other way round.
+fn flipped(text: &str, place: usize) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut bytes = text.as_bytes().to_vec();
+    let six = ALPHABET.iter().position(|digit| *digit == bytes[place]).expect("a digit");
+    bytes[place] = ALPHABET[six ^ 1];
+    String::from_utf8(bytes).expect("ASCII")
+}
+
+#[test]
+fn two_equal_changes_do_not_make_up_for_each_other() {
+    let state = sealed(b"");
+    // Three bytes are four digits: the same bit of two bytes of the tag.
+    let place = state.len() - 12;
+    let changed = flipped(&flipped(&state, place), place + 4);
+    assert_ne!(changed, state);
+    let result = Sealer::new(TestMac(1)).open(at(1_000), &binding("ann", "tools/call", PARAMS), &changed);
+    assert_eq!(result, Err(StateError::Forged));
+}
+
 #[test]
 fn lifetimes_saturate() {
     let (sealer, ann) = (Sealer::new(TestMac(1)), binding("ann", "tools/call", PARAMS));
