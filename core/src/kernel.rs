@@ -12,6 +12,7 @@
 
 mod alarm;
 mod cells;
+pub mod client;
 mod connection;
 mod context;
 mod engine;
@@ -21,6 +22,7 @@ mod mutant;
 mod port;
 mod queue;
 mod service;
+mod skim;
 mod slot;
 mod staging;
 mod sync;
@@ -35,6 +37,7 @@ pub use exchange::Exchange;
 pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer};
 pub use queue::OutboundQueue;
 pub use service::{Answer, Call, Outcome, Service};
+pub use skim::Skim;
 pub use slot::CancelReason;
 pub use tools::{Reply, ToolCall, Tools};
 

@@ -11,9 +11,11 @@ mod notice;
 pub(crate) mod scan;
 
 pub use error::{RpcError, code};
+#[cfg(feature = "std")]
+pub(crate) use message::request_id;
 pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_within};
 pub use meta::{MetaError, RequestMeta, request_meta};
-pub use notice::{Cancellation, read_cancellation, read_progress};
+pub use notice::{Cancellation, ProgressNotice, read_cancellation, read_progress, read_progress_notice};
 pub use scan::MAX_NESTING;
 
 /// The protocol revision that this library speaks.
@@ -33,6 +35,8 @@ pub mod method {
     pub const TOOLS_LIST: &str = "tools/list";
     /// Runs a tool.
     pub const TOOLS_CALL: &str = "tools/call";
+    /// The first message of a subscription (rule L1).
+    pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
 }

@@ -1,6 +1,10 @@
-//! MCP over stdio: a server with cancellation, deadlines and flow control right by construction.
+//! MCP over stdio: server and client with cancellation, deadlines and flow control right by construction.
+//!
+//! A server (feature `server`):
 //!
 //! ```no_run
+//! # #[cfg(feature = "server")]
+//! # mod server {
 //! use steady_stdio::{Reply, Tools, run_stdio};
 //!
 //! fn main() -> std::process::ExitCode {
@@ -9,10 +13,11 @@
 //!         Ok(Reply::text("hello"))
 //!     }))
 //! }
+//! # }
 //! ```
 //!
-//! [`run_stdio`] owns the process: it ends promptly at the end of input, also with a handler that ignores its cancellation.
-//! [`serve_stdio`] and [`serve`] are futures for a program that has a tokio runtime of its own; the second takes any pair
+//! `run_stdio` owns the process: it ends promptly at the end of input, also with a handler that ignores its cancellation.
+//! `serve_stdio` and `serve` are futures for a program that has a tokio runtime of its own; the second takes any pair
 //! of streams with the same framing: one message a line (rule S1).
 //!
 //! | what arrives | what happens |
@@ -21,15 +26,26 @@
 //! | a line that is no message | it costs itself only; at most one id-less error goes out (rule S2) |
 //! | the end of input | handlers are cancelled, then a short drain, then the future ends (rule S3) |
 //! | more requests than the cap | each more is refused with an error |
-#![forbid(unsafe_code)]
+//!
+//! A client (feature `client`) is in the module `client`: it spawns a server as a child process and looks after it, or
+//! attaches to any pair of streams.
+#![deny(unsafe_code)]
 
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(any(feature = "client", feature = "server"))]
 mod line;
+#[cfg(any(feature = "client", feature = "server"))]
 mod ports;
+#[cfg(feature = "server")]
 mod server;
+#[cfg(any(feature = "server", all(feature = "client", windows)))]
 mod stream;
 
+#[cfg(feature = "server")]
 pub use server::{StdioConfig, StdioError, run_stdio, run_stdio_with, serve, serve_stdio};
 pub use steady_core;
+#[cfg(feature = "server")]
 pub use steady_core::kernel::{
     Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, ToolCall,
     Tools,

@@ -4,7 +4,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use steady_core::kernel::{BadFrame, Link, Received};
+use steady_core::id::RequestId;
+use steady_core::kernel::{BadFrame, Link, Received, Skim};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Smallest free space that a read is given, in bytes; also what the buffer starts with.
@@ -27,7 +28,8 @@ pub(crate) struct LineLink<R, W> {
     scanned: usize,
     /// Up to where the buffer is filled.
     filled: usize,
-    /// Whether the current line is too long and thrown away.
+    /// What is known of the current line, which is too long and thrown away; after its end, of the last such line.
+    skimmed: Skim,
     skipping: bool,
     ended: bool,
 }
@@ -50,9 +52,16 @@ impl<R, W> LineLink<R, W> {
             start: 0,
             scanned: 0,
             filled: 0,
+            skimmed: Skim::default(),
             skipping: false,
             ended: false,
         }
+    }
+
+    /// Lets go of the writer, which closes it.
+    #[cfg(feature = "client")]
+    pub(crate) fn into_reader(self) -> R {
+        self.reader
     }
 
     /// Finds the next line in what is buffered.
@@ -60,7 +69,8 @@ impl<R, W> LineLink<R, W> {
         loop {
             let Some(found) = memchr::memchr(b'\n', &self.buffer[self.scanned..self.filled]) else {
                 self.scanned = self.filled;
-                if self.filled - self.start > self.limit {
+                if self.skipping || self.filled - self.start > self.limit {
+                    self.skim(self.start, self.filled);
                     self.skipping = true;
                     self.scanned = self.start;
                     self.filled = self.start;
@@ -70,7 +80,9 @@ impl<R, W> LineLink<R, W> {
             let (start, end) = (self.start, self.scanned + found);
             self.start = end + 1;
             self.scanned = self.start;
-            if std::mem::take(&mut self.skipping) || end - start > self.limit {
+            if self.skipping || end - start > self.limit {
+                self.skim(start, end);
+                self.skipping = false;
                 return Next::TooLong;
             }
             let line = trim(&self.buffer[start..end]);
@@ -86,10 +98,19 @@ impl<R, W> LineLink<R, W> {
         self.start = end;
         self.scanned = end;
         if std::mem::take(&mut self.skipping) {
+            self.skimmed.feed(&self.buffer[start..end]);
             return Next::TooLong;
         }
         let line = trim(&self.buffer[start..end]);
         if line.is_empty() { Next::More } else { Next::Line(start, start + line.len()) }
+    }
+
+    /// Passes over a part of a line that is too long.
+    fn skim(&mut self, start: usize, end: usize) {
+        if !self.skipping {
+            self.skimmed = Skim::default();
+        }
+        self.skimmed.feed(&self.buffer[start..end]);
     }
 
     fn lend(&self, next: Next) -> Option<Received<'_>> {
@@ -175,6 +196,10 @@ impl<R: AsyncRead + Unpin + Send, W: AsyncWrite + Unpin + Send> Link for LineLin
         }
     }
 
+    fn oversize_answer(&mut self) -> Option<RequestId> {
+        self.skimmed.id()
+    }
+
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         while !self.ended {
             if self.filled - self.start > self.limit.max(AHEAD) {
@@ -250,6 +275,23 @@ mod tests {
         for chunk in [1, 7, 1 << 20] {
             assert_eq!(all(b"12345\n123456\n1\n", chunk, 5), ["12345", "TooLong", "1"]);
             assert_eq!(all(b"123456", chunk, 5), ["TooLong"]);
+        }
+    }
+
+    #[test]
+    fn the_id_of_an_answer_that_is_too_long_is_found_whatever_the_chunks() {
+        let long = "x".repeat(100);
+        let input = format!("{{\"id\":1,\"result\":\"{long}\"}}\n{{\"result\":\"{long}\",\"id\":2}}\n{long}\nshort\n");
+        for chunk in 1..=input.len() {
+            let chunks = input.as_bytes().chunks(chunk).map(<[u8]>::to_vec).collect();
+            let mut link = LineLink::new(Chunks(chunks), tokio::io::sink(), 50);
+            for expected in [Some(1.into()), Some(2.into()), None] {
+                let next = link.poll_recv(&mut Context::from_waker(Waker::noop()));
+                assert!(matches!(next, Poll::Ready(Received::Bad(BadFrame::TooLong))), "chunks of {chunk}");
+                assert_eq!(link.oversize_answer(), expected, "chunks of {chunk}");
+            }
+            let next = link.poll_recv(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(next, Poll::Ready(Received::Message("short"))), "chunks of {chunk}");
         }
     }
 

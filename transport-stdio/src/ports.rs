@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use steady_core::kernel::{BoxFuture, Ports, Spawn, Timer};
+use steady_core::kernel::{BoxFuture, Timer};
+#[cfg(feature = "server")]
+use steady_core::kernel::{Ports, Spawn};
 use steady_core::time::Instant;
 
 /// tokio's clock; the origin is the moment it was made.
@@ -25,8 +27,10 @@ impl Timer for TokioTimer {
     }
 }
 
+#[cfg(feature = "server")]
 struct TokioSpawn;
 
+#[cfg(feature = "server")]
 impl Spawn for TokioSpawn {
     fn spawn(&self, task: BoxFuture<()>) {
         drop(tokio::spawn(task));
@@ -37,7 +41,13 @@ impl Spawn for TokioSpawn {
     }
 }
 
+/// A clock that starts now.
+pub(crate) fn tokio_timer() -> Arc<dyn Timer> {
+    Arc::new(TokioTimer { origin: tokio::time::Instant::now() })
+}
+
 /// The ports of the tokio runtime that this is called in.
+#[cfg(feature = "server")]
 pub(crate) fn tokio_ports() -> Ports {
-    Ports { timer: Arc::new(TokioTimer { origin: tokio::time::Instant::now() }), spawn: Arc::new(TokioSpawn) }
+    Ports { timer: tokio_timer(), spawn: Arc::new(TokioSpawn) }
 }

@@ -14,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 mod thread;
 
-#[cfg(unix)]
+#[cfg(all(unix, feature = "server"))]
 mod unix;
 
 use thread::{ThreadReader, ThreadWriter};
@@ -37,7 +37,24 @@ pub(crate) enum Output {
     Thread(ThreadWriter),
 }
 
+#[cfg(all(windows, feature = "client"))]
+impl Input {
+    /// A stream that blocks, read by a thread of its own.
+    pub(crate) fn blocking(stream: impl io::Read + Send + 'static) -> io::Result<Self> {
+        ThreadReader::start(stream).map(Self::Thread)
+    }
+}
+
+#[cfg(all(windows, feature = "client"))]
+impl Output {
+    /// A stream that blocks, written by a thread of its own.
+    pub(crate) fn blocking(stream: impl io::Write + Send + 'static) -> io::Result<Self> {
+        ThreadWriter::start(stream).map(Self::Thread)
+    }
+}
+
 /// Opens standard input.
+#[cfg(feature = "server")]
 pub(crate) fn standard_input() -> io::Result<Input> {
     #[cfg(unix)]
     if let Some(input) = unix::input(&io::stdin())? {
@@ -47,6 +64,7 @@ pub(crate) fn standard_input() -> io::Result<Input> {
 }
 
 /// Opens standard output.
+#[cfg(feature = "server")]
 pub(crate) fn standard_output() -> io::Result<Output> {
     #[cfg(unix)]
     if let Some(output) = unix::output(&io::stdout())? {

@@ -8,6 +8,7 @@ use crate::console::Console;
 use crate::error::Error;
 use crate::process::{Command, Finished, Sink};
 use crate::table::Table;
+use crate::verify::files_that_end;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
@@ -200,8 +201,7 @@ impl Proof {
 /// The names of the faults in the kernel.
 fn hooks(folder: &Path) -> Result<BTreeSet<String>, Error> {
     let mut names = BTreeSet::new();
-    for entry in fs::read_dir(folder).map_err(Error::file(folder))? {
-        let path = entry.map_err(Error::file(folder))?.path();
+    for path in files_that_end(folder, &["rs"])? {
         names.extend(hook_names(&fs::read_to_string(&path).map_err(Error::file(&path))?));
     }
     Ok(names)

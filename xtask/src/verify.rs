@@ -29,6 +29,7 @@ use report::{Report, StepRow};
 use std::time::Instant;
 use step::{Outcome, Step};
 use steps::STEPS;
+pub(crate) use tidy::files_that_end;
 
 /// Regenerate the evidence: build, lint, test, prove, drive from outside
 #[derive(clap::Args)]

@@ -155,3 +155,21 @@ pub enum Output<P, R> {
         wake_at: Option<Instant>,
     },
 }
+
+impl<P, R> Output<P, R> {
+    /// Whether it is to be written to the link.
+    #[must_use]
+    pub const fn is_for_link(&self) -> bool {
+        match self {
+            Self::Send { .. } | Self::Signal { .. } | Self::Listen { .. } => true,
+            Self::Progress { .. }
+            | Self::Finished { .. }
+            | Self::Gap { .. }
+            | Self::Notice { .. }
+            | Self::Unsubscribed { .. }
+            | Self::Ask { .. }
+            | Self::Followed { .. }
+            | Self::Idle { .. } => false,
+        }
+    }
+}

@@ -118,6 +118,13 @@ impl<P: Clone, R> Client<P, R> {
         }
     }
 
+    /// Ends every subscription: there will be no link any more.
+    pub(super) fn close_listens(&mut self, now: Instant) {
+        while let Some((&id, _)) = self.listens.entries.first_key_value() {
+            self.feed(now, id, Event::Close, None);
+        }
+    }
+
     /// Sends the listen requests that are due, and gives up those that were not acknowledged in time.
     pub(super) fn tick_listens(&mut self, now: Instant) {
         let link_up = self.link_up;

@@ -7,7 +7,7 @@ use super::io::{Input, Output};
 use super::listens::Listens;
 use super::{CallOptions, Config, Counters, Finished, Outcome};
 use crate::backoff::Jitter;
-use crate::id::{Attempt, CallId, WireId};
+use crate::id::{Attempt, CallId, SubscriptionId, WireId};
 use crate::progress::{self, Gate, Progress};
 use crate::request::{self, Request, Terminal};
 use crate::retry::{BudgetEffect, BudgetEvent, RetryBudget, SendPhase, Verdict};
@@ -183,11 +183,57 @@ impl<P: Clone, R> Client<P, R> {
 
     /// What to do next. Call until [`Output::Idle`].
     pub fn poll_output(&mut self) -> Output<P, R> {
-        self.outputs.pop_front().unwrap_or_else(|| {
-            let calls = self.deadlines.first().map(|(at, _)| *at);
-            let deadlines = [calls, self.listens.wake_at(self.link_up), self.follows.wake_at()];
-            Output::Idle { wake_at: deadlines.into_iter().flatten().min() }
-        })
+        self.outputs.pop_front().unwrap_or_else(|| Output::Idle { wake_at: self.wake_at() })
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let calls = self.deadlines.first().map(|(at, _)| *at);
+        let deadlines = [calls, self.listens.wake_at(self.link_up), self.follows.wake_at()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    /// The oldest of the outputs that need no link, then [`Output::Idle`]. What is for the link stays, in its order, until
+    /// [`poll_link`](Self::poll_link) takes it: a link that takes nothing now keeps no caller from being settled, and a
+    /// request that is still here when its call ends leaves no trace of it on the wire.
+    pub fn poll_local(&mut self) -> Output<P, R> {
+        match self.outputs.iter().position(|output| !output.is_for_link()) {
+            Some(at) => self.outputs.remove(at).unwrap_or(Output::Idle { wake_at: None }),
+            None => Output::Idle { wake_at: self.wake_at() },
+        }
+    }
+
+    /// The oldest of the outputs that are for the link: [`Output::Send`], [`Output::Signal`], [`Output::Listen`].
+    pub fn poll_link(&mut self) -> Option<Output<P, R>> {
+        let at = self.outputs.iter().position(Output::is_for_link)?;
+        self.outputs.remove(at)
+    }
+
+    /// Whether something is for the link.
+    #[must_use]
+    pub fn wants_link(&self) -> bool {
+        self.outputs.iter().any(Output::is_for_link)
+    }
+
+    /// The call that this attempt is out for.
+    #[must_use]
+    pub fn call_of(&self, wire: WireId) -> Option<CallId> {
+        self.wires.get(&wire).copied()
+    }
+
+    /// The subscription whose listen request has this id.
+    #[must_use]
+    pub fn subscription_of(&self, wire: WireId) -> Option<SubscriptionId> {
+        self.listens.of(wire)
+    }
+
+    /// There will be no link any more: every call ends as never sent or unknown, every subscription is closed.
+    pub fn give_up(&mut self, now: Instant) {
+        self.handle_input(now, Input::LinkLost);
+        let calls: alloc::vec::Vec<CallId> = self.calls.keys().copied().collect();
+        for call in calls {
+            self.end(now, call, request::Event::Lost);
+        }
+        self.close_listens(now);
     }
 
     /// Calls in flight, pauses included.

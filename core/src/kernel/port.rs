@@ -6,6 +6,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::io;
 
+use crate::id::RequestId;
 use crate::time::Instant;
 
 /// A future that is owned and can move between threads.
@@ -44,6 +45,12 @@ pub trait Link: Send {
 
     /// The next frame, lent until the next call.
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Received<'_>>;
+
+    /// After [`BadFrame::TooLong`]: the id of the answer that was skipped, if it was one and its id could be found, so that
+    /// the length costs its own request only.
+    fn oversize_answer(&mut self) -> Option<RequestId> {
+        None
+    }
 
     /// Reads ahead while nothing may be handed out, as far as its bounded buffer goes. Ready once the input has ended, so
     /// that a client that is gone is noticed although its last messages cannot be answered. It loses nothing:

@@ -176,7 +176,7 @@ fn message<'a>(found: Found<'a, 6>) -> Result<Message<'a>, BadMessage> {
 }
 
 /// Reads an id from its JSON text. The range is that of `i64`.
-pub(super) fn request_id(json: &str) -> Option<RequestId> {
+pub(crate) fn request_id(json: &str) -> Option<RequestId> {
     if json.starts_with('"') {
         // A byte is at most six in its longest spelling: what is longer is refused unread.
         if json.len() > 2 + 6 * MAX_ID_BYTES {

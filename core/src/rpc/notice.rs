@@ -1,5 +1,6 @@
 //! The parameters of the two notifications that the library decides about.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 
 use super::message::request_id;
@@ -26,14 +27,38 @@ pub fn read_cancellation(params: &str) -> Option<Cancellation> {
     Some(Cancellation { id, reason: reason.map(|reason| reason.as_ref().into()) })
 }
 
+/// What `notifications/progress` says.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct ProgressNotice<'a> {
+    /// The token that the request gave.
+    pub token: ProgressToken,
+    /// How far it is.
+    pub value: Progress,
+    /// Of how much, if that is known. One that is no number is left out.
+    pub total: Option<f64>,
+    /// What for people. One that is no string is left out.
+    pub message: Option<Cow<'a, str>>,
+}
+
 /// Reads token and value of `notifications/progress`; `None` if they are malformed, which makes them no activity (rule T2).
 #[must_use]
 pub fn read_progress(params: &str) -> Option<(ProgressToken, Progress)> {
-    let [token, progress] = members(params, &["progressToken", "progress"])?;
-    // The standard library reads to the nearest double; a value that is off by one bit could pass for no increase.
-    let progress: f64 =
-        progress.filter(|json| json.starts_with(|c: char| c == '-' || c.is_ascii_digit()))?.parse().ok()?;
-    Some((ProgressToken(request_id(token?)?), Progress::new(progress)?))
+    read_progress_notice(params).map(|notice| (notice.token, notice.value))
+}
+
+/// The same with what is for people.
+#[must_use]
+pub fn read_progress_notice(params: &str) -> Option<ProgressNotice<'_>> {
+    let [token, progress, total, message] = members(params, &["progressToken", "progress", "total", "message"])?;
+    let value = Progress::new(progress.and_then(number)?)?;
+    let token = ProgressToken(request_id(token?)?);
+    Some(ProgressNotice { token, value, total: total.and_then(number), message: message.and_then(text) })
+}
+
+/// The standard library reads to the nearest double; a value that is off by one bit could pass for no increase.
+fn number(json: &str) -> Option<f64> {
+    json.starts_with(|c: char| c == '-' || c.is_ascii_digit()).then(|| json.parse().ok()).flatten()
 }
 
 #[cfg(test)]
@@ -62,6 +87,9 @@ mod tests {
 
     #[test]
     fn progress_values() {
+        let full = read_progress_notice(r#"{"progressToken":1,"progress":2,"total":"x","message":"a\nb"}"#);
+        let full = full.expect("token and value are there");
+        assert_eq!((full.total, full.message.as_deref()), (None, Some("a\nb")));
         let read = |params| read_progress(params).map(|(token, value)| (token.0, value.value()));
         assert_eq!(read(r#"{"progressToken":"t","progress":1e2,"total":3}"#), Some(("t".into(), 100.0)));
         for malformed in

@@ -183,3 +183,46 @@ fn no_deadline_at_or_before_now_remains_however_late_the_shell_is() {
     client.handle_timeout(ms(540));
     assert_eq!(client.in_flight(), 49, "too early does nothing");
 }
+
+#[test]
+fn a_link_that_takes_nothing_keeps_no_caller_from_its_end_and_what_it_did_not_take_did_not_leave() {
+    let mut client = stdio();
+    let (out, wire) = start(&mut client, ms(0), options(Contract::Unsafe));
+    let waiting = client.call(ms(0), "payload", options(Contract::Unsafe)).expect("room");
+    assert!(client.wants_link());
+    assert!(matches!(client.poll_local(), Output::Idle { wake_at: Some(at) } if at == ms(500)));
+    client.handle_timeout(ms(500));
+    let mut ended = Vec::new();
+    while let Output::Finished { call, finished } = client.poll_local() {
+        ended.push((call, finished.outcome, finished.verdict));
+    }
+    assert_eq!(
+        ended,
+        [
+            (out, Outcome::IdleTimeout, Some(Verdict::ReconcileFirst)),
+            (waiting, Outcome::IdleTimeout, Some(Verdict::Retry)),
+        ]
+    );
+    assert_eq!(client.poll_link(), Some(Output::Signal { wire, signal: CancelSignal::Notify }));
+    assert_eq!(client.poll_link(), None, "nothing of the other: it was never handed out");
+    assert!(!client.wants_link());
+}
+
+#[test]
+fn without_a_link_for_good_every_call_ends_by_what_left() {
+    let mut client = stdio();
+    let (out, wire) = start(&mut client, ms(0), options(Contract::Safe));
+    assert_eq!(client.call_of(wire), Some(out));
+    let waiting = client.call(ms(0), "payload", options(Contract::Safe)).expect("room");
+    client.give_up(ms(1));
+    let outcomes: Vec<_> = drain(&mut client)
+        .into_iter()
+        .map(|output| {
+            let Output::Finished { call, finished } = output else { panic!("{output:?}") };
+            (call, finished.outcome)
+        })
+        .collect();
+    assert_eq!(outcomes, [(out, Outcome::Unknown), (waiting, Outcome::NeverSent)]);
+    assert_eq!((client.in_flight(), client.call_of(wire)), (0, None));
+    assert_eq!(wake_at(&mut client), None);
+}

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod client;
 mod exchange;
 mod handlers;
 mod input;

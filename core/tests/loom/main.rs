@@ -4,6 +4,7 @@
 //! `cargo xtask loom` searches the models and runs each under the mutants that it must kill. Without `--cfg steady_loom`
 //! they run once each, as plain threads.
 
+mod client;
 mod connection;
 mod exchange;
 #[path = "../support/invariants/mod.rs"]

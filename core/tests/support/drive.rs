@@ -28,6 +28,14 @@ impl<F: Future> Driven<F> {
         Some(self.future.as_mut().poll(&mut Context::from_waker(&waker)))
     }
 
+    /// The future, to go on with.
+    pub(crate) fn into_inner(self) -> F
+    where
+        F: Unpin,
+    {
+        *Pin::into_inner(self.future)
+    }
+
     pub(crate) fn get(&self) -> &F {
         &self.future
     }

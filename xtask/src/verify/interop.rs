@@ -1,6 +1,11 @@
-//! The clients of two other SDKs against our server. Both use the same ledger
-//! file with the same key, one after the other, so the reservation of the
-//! first must come back to the second: over a restart and another client.
+//! Other SDKs on the other side, both ways.
+//!
+//! Their clients against our server: both use the same ledger file with the
+//! same key, one after the other, so the reservation of the first must come
+//! back to the second: over a restart and another client.
+//!
+//! Our client against their servers: Python, TypeScript, and rmcp, which is
+//! built for this in a workspace of its own.
 
 use super::context::Context;
 use crate::error::Error;
@@ -8,23 +13,57 @@ use crate::process::Command;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the scripts are, from the root of the workspace.
-const SCRIPTS: &str = "sim/tests/interop";
+/// Where the clients of other SDKs are, from the root of the workspace.
+const CLIENTS: &str = "sim/tests/interop";
+/// Where their servers are.
+pub(crate) const SERVERS: &str = "transport-stdio/tests/interop";
 
 /// The step.
 pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
-    cx.line("cargo build -p mcp-steady-sim --bin steady-sim")?;
     let home = cx.workspace.scratch("interop")?;
-    let scripts = PathBuf::from(SCRIPTS);
+    // Both directions need it, and each says so if it is not there.
+    let python = python(cx, &home).map_err(|why| why.to_string());
+    let theirs = their_clients(cx, python.clone(), &home);
+    let ours = our_client(cx, python, &home);
+    all_of([theirs, ours])
+}
+
+/// The clients of the others against our server.
+fn their_clients(cx: &mut Context, python: Result<PathBuf, String>, home: &Path) -> Result<(), Error> {
+    cx.line("cargo build -p mcp-steady-sim --bin steady-sim")?;
     let server = cx.workspace.program("steady-sim");
-    let ledger = fresh_ledger(&home)?;
+    let ledger = fresh_ledger(home)?;
     let serve = |client: Command| client.arg(&server).args(["serve", "--stdio", "--ledger"]).arg(&ledger);
 
-    let python = python(cx, &scripts, &home);
-    let python = python.and_then(|client| drive(cx, &serve(client)));
-    let node = node(cx, &scripts, &home);
-    let node = node.and_then(|client| drive(cx, &serve(client)));
+    let python = python.map_err(Error::check);
+    let script = Path::new(CLIENTS).join("python_client.py");
+    let python = python.and_then(|python| drive(cx, &serve(Command::new(python).arg(script))));
+    let node = node(cx, Path::new(CLIENTS), "typescript_client.mjs", &home.join("node"));
+    let node = node.and_then(|script| drive(cx, &serve(Command::new("node").arg(script))));
     same_reservation(python, node)
+}
+
+/// Our client against the servers of the others.
+fn our_client(cx: &mut Context, python: Result<PathBuf, String>, home: &Path) -> Result<(), Error> {
+    cx.line("cargo build -p mcp-steady-stdio --example interop")?;
+    let client = Command::new(cx.workspace.program("examples/interop"));
+
+    let python = python.map_err(Error::check);
+    let script = Path::new(SERVERS).join("python_server.py");
+    let python = python.and_then(|python| show(cx, &client.clone().arg(python).arg(script)).map(drop));
+    let node = node(cx, Path::new(SERVERS), "typescript_server.mjs", &home.join("node-server"));
+    let node = node.and_then(|script| show(cx, &client.clone().args(["node"]).arg(script)).map(drop));
+    let rmcp = rmcp(cx, home).and_then(|server| show(cx, &client.arg(server)).map(drop));
+    all_of([python, node, rmcp])
+}
+
+/// The server built with rmcp. Its crate is a workspace of its own.
+fn rmcp(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
+    let target = home.join("rmcp");
+    let manifest = Path::new(SERVERS).join("rmcp-server/Cargo.toml");
+    let build = Command::line("cargo build --locked --manifest-path").arg(manifest);
+    cx.run(&build.args(["--target-dir"]).arg(&target))?;
+    Ok(target.join("debug/rmcp-server"))
 }
 
 /// An empty folder with a name for the ledger in it.
@@ -37,33 +76,32 @@ fn fresh_ledger(home: &Path) -> Result<PathBuf, Error> {
     Ok(folder.join("shop.db"))
 }
 
-/// The Python client, with its SDK in an environment of its own.
-fn python(cx: &mut Context, scripts: &Path, home: &Path) -> Result<Command, Error> {
+/// A Python with the SDK, in an environment of its own.
+fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
     let venv = home.join("venv");
     let program = venv.join("bin/python");
-    install(&scripts.join("requirements.txt"), &venv, |wanted| {
+    install(&Path::new(CLIENTS).join("requirements.txt"), &venv, |wanted| {
         cx.run(&Command::line("python3 -m venv --clear").arg(&venv))?;
         let pip = Command::new(&program).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         cx.run(&pip.args(["-r"]).arg(wanted)).map(drop)
     })?;
-    Ok(Command::new(program).arg(scripts.join("python_client.py")))
+    Ok(program)
 }
 
-/// The TypeScript client, beside the modules that it imports.
-fn node(cx: &mut Context, scripts: &Path, home: &Path) -> Result<Command, Error> {
-    let folder = home.join("node");
-    fs::create_dir_all(&folder).map_err(Error::file(&folder))?;
+/// A script of the TypeScript SDK, beside the modules that it imports.
+fn node(cx: &mut Context, scripts: &Path, script: &str, folder: &Path) -> Result<PathBuf, Error> {
+    fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let copy = |name: &str| {
         let to = folder.join(name);
         fs::copy(scripts.join(name), &to).map_err(Error::file(scripts.join(name))).map(|_| to)
     };
     let manifest = copy("package.json")?;
-    let script = copy("typescript_client.mjs")?;
+    let script = copy(script)?;
     install(&manifest, &folder.join("node_modules"), |_| {
         let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts --prefix");
-        cx.run(&npm.arg(&folder)).map(drop)
+        cx.run(&npm.arg(folder)).map(drop)
     })?;
-    Ok(Command::new("node").arg(script))
+    Ok(script)
 }
 
 /// Installs what `wanted` lists into `folder`, unless the very same list has
@@ -78,14 +116,20 @@ fn install(wanted: &Path, folder: &Path, run: impl FnOnce(&Path) -> Result<(), E
     fs::write(&mark, list).map_err(Error::file(&mark))
 }
 
-/// Runs a client, shows its checks, and returns the reservation that it got.
-fn drive(cx: &mut Context, client: &Command) -> Result<String, Error> {
+/// Runs a client and shows its checks; what it says.
+fn show(cx: &mut Context, client: &Command) -> Result<String, Error> {
     let done = cx.attempt(client)?;
     for line in done.stdout.lines() {
         cx.show(line);
     }
     done.checked(client)?;
-    let reservation = done.stdout.lines().find_map(|line| line.strip_prefix("reservation "));
+    Ok(done.stdout)
+}
+
+/// Runs a client, and returns the reservation that it got.
+fn drive(cx: &mut Context, client: &Command) -> Result<String, Error> {
+    let said = show(cx, client)?;
+    let reservation = said.lines().find_map(|line| line.strip_prefix("reservation "));
     reservation.map(String::from).ok_or_else(|| Error::check("the client names no reservation"))
 }
 
@@ -96,11 +140,13 @@ fn same_reservation(python: Result<String, Error>, node: Result<String, Error>) 
         (Ok(first), Ok(second)) => Err(Error::check(format!(
             "one key, two reservations: {first} for the Python client, {second} for the TypeScript client after it"
         ))),
-        (first, second) => {
-            let errors = [first.err(), second.err()].into_iter().flatten();
-            Err(Error::Findings(errors.map(|error| error.to_string()).collect()))
-        }
+        (first, second) => all_of([first.map(drop), second.map(drop)]),
     }
+}
+
+/// All errors of parts that do not depend on each other.
+fn all_of<const N: usize>(parts: [Result<(), Error>; N]) -> Result<(), Error> {
+    Error::unless_empty(parts.into_iter().filter_map(Result::err).map(|error| error.to_string()).collect())
 }
 
 #[cfg(test)]

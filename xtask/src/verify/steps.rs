@@ -131,18 +131,19 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "interop",
-        proves: "the Python and TypeScript SDKs drive our server at revision 2026-07-28",
+        proves: "other SDKs drive our server, and our client drives theirs, at revision 2026-07-28",
         required: true,
         tools: &[PYTHON, NODE, NPM],
         run: interop::run,
-        next: "run the script of sim/tests/interop alone with the command line that is printed above",
+        next: "run the line that is printed above the first FAILED alone; the scripts are in sim/tests/interop and transport-stdio/tests/interop",
     },
 ];
 
 fn fmt(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo fmt --all --check")?;
     // Not part of the workspace, so cargo fmt does not know it.
-    cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE)).map(drop)
+    cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE))?;
+    cx.line(&format!("rustfmt --edition 2024 --check {}/rmcp-server/src/main.rs", interop::SERVERS)).map(drop)
 }
 
 /// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core

@@ -5,7 +5,9 @@
 //! 3. Nothing unfinished: no ignored test, no placeholder or debugging macro.
 //! 4. In core, `kernel/sync.rs` alone names `std::sync` and `std::thread`.
 //! 5. Every member takes the lints of the workspace.
-//! 6. A member depends on no member and on no runtime, server or database that
+//! 6. `unsafe` has its few homes, each of them named below and small; core has
+//!    none.
+//! 7. A member depends on no member and on no runtime, server or database that
 //!    the table below does not let it have.
 
 use super::context::Context;
@@ -19,6 +21,8 @@ const LINES_MAX: usize = 500;
 const CODE: [&str; 5] = ["rs", "py", "mjs", "js", "sh"];
 const UNFINISHED: [&str; 4] = ["#[ignore", "todo!", "unimplemented!", "dbg!"];
 const SYNC_HOME: &str = "core/src/kernel/sync.rs";
+/// Where `unsafe` may stand: one module for one thing that safe code cannot do.
+const UNSAFE_HOMES: [&str; 2] = ["transport-stdio/src/client/job.rs", "transport-stdio/src/client/orphan.rs"];
 const NOT_OURS: [&str; 3] = ["target", "node_modules", ".git"];
 
 /// Which members a member may depend on, in any kind of dependency, and which
@@ -76,7 +80,7 @@ pub(crate) fn files_that_end(root: &Path, ends: &[&str]) -> Result<Vec<PathBuf>,
     Ok(files)
 }
 
-/// What rules 1 to 4 say about one file.
+/// What rules 1 to 4 and 6 say about one file.
 fn file_findings(name: &str, source: &str) -> Vec<String> {
     let mut findings = Vec::new();
     let lines = source.lines().count();
@@ -95,6 +99,9 @@ fn file_findings(name: &str, source: &str) -> Vec<String> {
             findings.push(format!("{name}:{}: `{word}` is for unfinished work", index + 1));
         }
     }
+    if !UNSAFE_HOMES.contains(&name) && has_unsafe(&code) {
+        findings.push(format!("{name}: has `unsafe`: only {UNSAFE_HOMES:?} may"));
+    }
     if name.starts_with("core/src/") && name != SYNC_HOME {
         let named = std_uses(&code)
             .into_iter()
@@ -102,6 +109,12 @@ fn file_findings(name: &str, source: &str) -> Vec<String> {
         findings.extend(named);
     }
     findings
+}
+
+/// Whether the code has an `unsafe` block, function, impl or attribute.
+fn has_unsafe(code: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    code.split(|c: char| !is_word(c)).any(|word| word == "unsafe")
 }
 
 /// Whether `word` occurs and is not the end of a longer name.
@@ -140,7 +153,7 @@ fn first_group(text: &str) -> &str {
     text
 }
 
-/// What rules 5 and 6 say about the members.
+/// What rules 5 and 7 say about the members.
 fn package_findings(workspace: &Workspace) -> Result<Vec<String>, Error> {
     let mut findings = Vec::new();
     for package in &workspace.packages {
@@ -212,6 +225,16 @@ mod tests {
         assert_eq!(file_findings("core/src/kernel/slot.rs", source).len(), 1);
         assert_eq!(file_findings("core/src/kernel/sync.rs", source).len(), 0);
         assert_eq!(file_findings("ledger/src/lib.rs", source).len(), 0);
+    }
+
+    #[test]
+    fn unsafe_code_is_found_outside_of_its_homes() {
+        let found = |name: &str, code: &str| file_findings(name, &format!("//! Doc.\n{code}\n")).len();
+        let block = "fn a() { unsafe { b() } }";
+        assert_eq!(found("core/src/a.rs", block), 1);
+        assert_eq!(found("transport-stdio/src/client/child.rs", "unsafe impl Send for A {}"), 1);
+        assert_eq!(found("transport-stdio/src/client/orphan.rs", block), 0);
+        assert_eq!(found("core/src/a.rs", "#![deny(unsafe_code)] // unsafe"), 0);
     }
 
     #[test]

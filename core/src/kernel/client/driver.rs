@@ -1,0 +1,332 @@
+//! The loop of a client over its links: inputs under a budget, then the clock, then batched writes.
+//!
+//! It is the order of the server's [`Connection`](crate::kernel::Connection): what is in hand beats a timer that was not
+//! handled yet, and the budget bounds how long a flood can keep the timer waiting (rule T5). Without a link only the clock
+//! runs, so that calls which wait for the next link keep their deadlines.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc as StdArc;
+use core::task::{Context, Poll};
+use std::io;
+
+use super::caller::Caller;
+use super::error::{LinkEnd, LinkLoss};
+use super::incoming::{self, Answer, Incoming};
+use super::outbox::Outbox;
+use super::shared::Shared;
+use super::tools::Discovered;
+use super::{ClientConfig, Request};
+use crate::backoff::Jitter;
+use crate::client::Input;
+use crate::id::{RequestId, WireId};
+use crate::kernel::alarm::Alarm;
+use crate::kernel::mutant;
+use crate::kernel::port::{BadFrame, Link, Received, Timer};
+use crate::kernel::sync::Arc;
+use crate::rpc::{PROTOCOL_VERSION, method};
+use crate::time::Instant;
+
+/// Why the loop stopped.
+#[derive(Debug)]
+#[expect(clippy::exhaustive_enums, reason = "a transport decides each")]
+pub enum Turn {
+    /// The link ended. The calls on it are not settled yet: say what happened with [`Driver::detach`].
+    Lost(LinkEnd),
+    /// The application closed the client, or let go of its last handle and call. What could be written was.
+    Done,
+}
+
+/// Drives one client over its links, one after the other.
+pub struct Driver<L> {
+    shared: Arc<Shared>,
+    link: Option<L>,
+    outbox: Outbox,
+    alarm: Alarm,
+    generation: u64,
+    probe: Option<Probe>,
+    /// Writing failed; what the server said before is still read.
+    write_error: Option<io::Error>,
+    stalled_since: Option<Instant>,
+}
+
+/// The `server/discover` of a new link.
+struct Probe {
+    id: RequestId,
+    until: Instant,
+}
+
+/// Why a turn stopped reading.
+enum Read {
+    Waits,
+    MoreWaits,
+}
+
+impl<L: Link> Driver<L> {
+    /// A client without a link, and its first handle.
+    #[must_use]
+    pub fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> (Self, Caller) {
+        let shared = Arc::new(Shared::new(config, timer, jitter));
+        let caller = Caller::new(Arc::clone(&shared));
+        let driver = Self {
+            shared,
+            link: None,
+            outbox: Outbox::default(),
+            alarm: Alarm::default(),
+            generation: 0,
+            probe: None,
+            write_error: None,
+            stalled_since: None,
+        };
+        (driver, caller)
+    }
+
+    /// Gives it a link, the next generation. Calls go out once the server has answered `server/discover`, if that is asked.
+    pub fn attach(&mut self, link: L) {
+        self.generation += 1;
+        self.link = Some(link);
+        self.outbox.clear();
+        self.stalled_since = None;
+        let now = self.shared.timer.now();
+        let mut state = self.shared.lock();
+        state.stats.generation = self.generation;
+        state.server = None;
+        let Some(limit) = self.shared.config.probe else {
+            state.machine.handle_input(now, Input::LinkUp);
+            state.settle();
+            return;
+        };
+        drop(state);
+        // A string, so that it is none of the machine's.
+        let id = RequestId::from(&*format!("discover-{}", self.generation));
+        self.outbox.put::<L>(|out| self.shared.encode_probe(out, &id));
+        self.probe = Some(Probe { id, until: now + limit });
+    }
+
+    /// Which link it is or was: 1 is the first.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Takes the link away, so that it can be dropped while calls wait to hear what happened.
+    pub fn take_link(&mut self) -> Option<L> {
+        self.link.take()
+    }
+
+    /// Whether the link carries calls: it is there, and its server has answered.
+    #[must_use]
+    pub const fn is_up(&self) -> bool {
+        self.link.is_some() && self.probe.is_none()
+    }
+
+    /// Settles what was on the link, or sends it again later as its contract allows. `again`: there will be another link;
+    /// otherwise every call ends now.
+    pub fn detach(&mut self, what: String, stderr: String, again: bool) {
+        self.link = None;
+        self.probe = None;
+        self.write_error = None;
+        self.stalled_since = None;
+        let unsent = self.outbox.unsent();
+        self.outbox.clear();
+        let now = self.shared.timer.now();
+        let loss = LinkLoss { what, stderr, generation: self.generation };
+        self.shared.lock().lose_link(now, &unsent, loss, again);
+    }
+
+    /// Runs until the link ends, which drops it, or nobody uses the client any more.
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Turn> {
+        let turn = match self.run(cx) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(())) => Turn::Done,
+            Err(end) => {
+                self.link = None;
+                Turn::Lost(end)
+            }
+        };
+        Poll::Ready(turn)
+    }
+
+    fn run(&mut self, cx: &mut Context<'_>) -> Result<Poll<()>, LinkEnd> {
+        loop {
+            if !mutant::is("loop-registers-late") {
+                self.shared.register(cx.waker());
+            }
+            let read = self.read(cx)?;
+            let now = self.shared.timer.now();
+            let (wake_at, done) = self.clock(now);
+            let unwritten = self.write(cx, now)?;
+            if mutant::is("loop-registers-late") {
+                self.shared.register(cx.waker());
+            }
+            if done {
+                return Ok(Poll::Ready(()));
+            }
+            if self.write_error.is_some() {
+                // What the server said before it closed its input is in hand already.
+                continue;
+            }
+            if unwritten || matches!(read, Read::MoreWaits) {
+                cx.waker().wake_by_ref();
+                return Ok(Poll::Pending);
+            }
+            let stall_at = self.stalled_since.map(|since| since + self.shared.config.write_stall);
+            let probe_at = self.probe.as_ref().map(|probe| probe.until);
+            let timer = &self.shared.timer;
+            if self.alarm.poll(cx, timer, [wake_at, stall_at, probe_at]).is_pending() {
+                return Ok(Poll::Pending);
+            }
+        }
+    }
+
+    /// Handles what is due. The machine's next deadline, and whether nobody uses the client.
+    fn clock(&mut self, now: Instant) -> (Option<Instant>, bool) {
+        let mut state = self.shared.lock();
+        state.machine.handle_timeout(now);
+        let wake_at = state.settle();
+        let unused = state.handles == 0 && state.machine.in_flight() == 0 && state.listens.is_empty();
+        (wake_at, unused || state.closing)
+    }
+
+    /// Reads until nothing waits or the budget is spent.
+    fn read(&mut self, cx: &mut Context<'_>) -> Result<Read, LinkEnd> {
+        for _ in 0..self.shared.config.turn_budget.max(1) {
+            let Some(link) = &mut self.link else { return Ok(Read::Waits) };
+            let received = link.poll_recv(cx);
+            let now = self.shared.timer.now();
+            match received {
+                Poll::Pending => {
+                    return match self.write_error.take() {
+                        Some(error) => Err(error.into()),
+                        None => Ok(Read::Waits),
+                    };
+                }
+                Poll::Ready(Received::Message(text)) => {
+                    let incoming = incoming::read(text);
+                    match self.probe.take_if(|probe| probe.is_answered_by(&incoming)) {
+                        Some(_) => self.shared.probed(now, incoming)?,
+                        None => self.shared.lock().receive(now, incoming, text),
+                    }
+                }
+                Poll::Ready(Received::Bad(bad)) => {
+                    let id = link.oversize_answer().filter(|_| bad == BadFrame::TooLong);
+                    self.oversize(now, bad, id);
+                }
+                Poll::Ready(Received::Closed) => return Err(LinkEnd::Closed),
+                Poll::Ready(Received::Failed(error)) => return Err(error.into()),
+            }
+        }
+        Ok(Read::MoreWaits)
+    }
+
+    /// A line that was no message, or an answer that was too long: that costs its own call only.
+    fn oversize(&mut self, now: Instant, bad: BadFrame, id: Option<RequestId>) {
+        let mut state = self.shared.lock();
+        match id {
+            Some(id) => state.receive(now, Incoming::Answer { id, answer: Answer::TooLong }, ""),
+            None => state.bad(&format!("({bad:?})")),
+        }
+    }
+
+    /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
+    fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, LinkEnd> {
+        if self.probe.as_ref().is_some_and(|probe| now >= probe.until) {
+            return Err(LinkEnd::NoAnswer(self.shared.config.probe.unwrap_or_default()));
+        }
+        let Some(link) = &mut self.link else { return Ok(false) };
+        if self.write_error.is_some() {
+            return Ok(false);
+        }
+        for _ in 0..self.shared.config.turn_budget.max(1) {
+            if self.probe.is_none() {
+                let messages = self.outbox.fill::<L>(&self.shared);
+                self.shared.count_sent(messages, self.outbox.pending().len());
+            }
+            if self.outbox.pending().is_empty() {
+                self.stalled_since = None;
+                // Some links hold back what they take; they are woken by themselves.
+                let _flushing = link.poll_flush(cx);
+                return Ok(false);
+            }
+            match link.poll_send(cx, self.outbox.pending()) {
+                Poll::Ready(Ok(count)) if count > 0 => {
+                    self.outbox.sent(count);
+                    self.stalled_since = None;
+                }
+                Poll::Ready(Ok(_)) => self.write_error = Some(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Err(error)) => self.write_error = Some(error),
+                Poll::Pending => {
+                    let since = *self.stalled_since.get_or_insert(now);
+                    let limit = self.shared.config.write_stall;
+                    return if now >= since + limit { Err(LinkEnd::Stalled(limit)) } else { Ok(false) };
+                }
+            }
+            if self.write_error.is_some() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Probe {
+    fn is_answered_by(&self, incoming: &Incoming) -> bool {
+        matches!(incoming, Incoming::Answer { id, .. } if *id == self.id)
+    }
+}
+
+impl Shared {
+    fn encode_probe(&self, out: &mut alloc::vec::Vec<u8>, id: &RequestId) {
+        let request = Request::raw(method::DISCOVER, "{}").without_progress();
+        // Its parameters are ours: they are an object, and short.
+        if let Ok(payload) = request.payload(self.meta(), usize::MAX) {
+            payload.encode_as(out, id);
+        }
+    }
+
+    /// The server of a new link has answered: it is looked at, and calls may go out.
+    fn probed(&self, now: Instant, incoming: Incoming) -> Result<(), LinkEnd> {
+        let Incoming::Answer { answer, .. } = incoming else { return Ok(()) };
+        let result = match answer {
+            Answer::Result(result) => result,
+            Answer::Error(error) => return Err(LinkEnd::Refused(error)),
+            Answer::TooLong | Answer::Notice(_) => return Err(LinkEnd::Incompatible("it is too long".into())),
+        };
+        let server: Discovered = result.parse().map_err(|error| LinkEnd::Incompatible(error.to_string().into()))?;
+        if !server.supported_versions.iter().any(|version| version == PROTOCOL_VERSION) {
+            let what = format!("it speaks {:?}, not {PROTOCOL_VERSION}", server.supported_versions);
+            return Err(LinkEnd::Incompatible(what.into()));
+        }
+        let mut state = self.lock();
+        state.server = Some(StdArc::new(server));
+        state.machine.handle_input(now, Input::LinkUp);
+        state.settle();
+        Ok(())
+    }
+
+    fn count_sent(&self, messages: usize, bytes: usize) {
+        if messages > 0 {
+            let mut state = self.lock();
+            state.stats.sent.messages += messages as u64;
+            state.stats.sent.bytes += bytes as u64;
+        }
+    }
+}
+
+impl<L> Drop for Driver<L> {
+    /// A loop that is dropped (a runtime that shuts down) leaves nobody waiting.
+    fn drop(&mut self) {
+        let now = self.shared.timer.now();
+        let unsent: Box<[WireId]> = self.outbox.unsent().into();
+        let what = "the client's task was dropped, as by a runtime that shuts down".to_string();
+        let loss = LinkLoss { what, stderr: Default::default(), generation: self.generation };
+        self.shared.lock().lose_link(now, &unsent, loss, false);
+    }
+}
+
+impl<L> core::fmt::Debug for Driver<L> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Driver").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}

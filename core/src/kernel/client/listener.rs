@@ -1,0 +1,139 @@
+//! A subscription as the application reads it: notices in order, gaps with what to refetch, and its end.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use core::future::poll_fn;
+use core::task::{Context, Poll, Waker};
+
+use super::shared::Shared;
+use super::tools::Raw;
+use crate::id::SubscriptionId;
+use crate::kernel::sync::{Arc, Mutex};
+use crate::subscription::{End, Refetch};
+
+/// Notices that wait to be read, at most. Beyond it all of them are dropped, and what the filter covers is to be refetched.
+const NOTICES: usize = 256;
+/// Their bytes, at most.
+const BYTES: usize = 1 << 20;
+
+/// What happens to a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "a reader decides each")]
+pub enum ListenEvent {
+    /// A notification.
+    Notice(Notice),
+    /// Something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5).
+    Refetch(Box<[Refetch]>),
+    /// It is over. Nothing follows.
+    Ended(End),
+}
+
+/// A notification of a subscription.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Notice {
+    /// What it is about, as `notifications/tools/list_changed`.
+    pub method: Box<str>,
+    /// Its parameters, as they came.
+    pub params: Raw,
+}
+
+/// A subscription that its reader and the loop share.
+#[derive(Debug)]
+pub(super) struct Inbox {
+    refetch: Box<[Refetch]>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    events: VecDeque<ListenEvent>,
+    /// Of the notices among them.
+    bytes: usize,
+    waker: Option<Waker>,
+}
+
+impl Inbox {
+    pub(super) fn new(refetch: &[Refetch]) -> Self {
+        Self { refetch: refetch.into(), state: Mutex::default() }
+    }
+
+    /// Keeps an event; whom to wake. The machine tells one gap at a time and one end, so only notices can be many.
+    pub(super) fn push(&self, event: ListenEvent) -> Option<Waker> {
+        let mut state = self.state.lock();
+        let size = event.size();
+        if state.events.len() >= NOTICES || state.bytes + size > BYTES {
+            state.events.clear();
+            state.bytes = 0;
+            state.events.push_back(ListenEvent::Refetch(self.refetch.clone()));
+        }
+        let covered = matches!((&event, state.events.back()), (ListenEvent::Refetch(_), Some(ListenEvent::Refetch(_))));
+        // A notice that alone is too big is covered by the refetch as well.
+        if !covered && size <= BYTES {
+            state.bytes += size;
+            state.events.push_back(event);
+        }
+        state.waker.take()
+    }
+
+    fn poll_next(&self, cx: &Context<'_>) -> Poll<ListenEvent> {
+        let mut state = self.state.lock();
+        match state.events.pop_front() {
+            Some(event) => {
+                state.bytes -= event.size();
+                if let ListenEvent::Ended(_) = event {
+                    state.events.push_front(event.clone());
+                }
+                Poll::Ready(event)
+            }
+            None => {
+                state.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl ListenEvent {
+    fn size(&self) -> usize {
+        match self {
+            Self::Notice(notice) => notice.method.len() + notice.params.get().len(),
+            Self::Refetch(_) | Self::Ended(_) => 0,
+        }
+    }
+}
+
+/// A subscription. It is sent again on every new link; dropping it ends it.
+#[must_use = "dropping a subscription ends it"]
+pub struct Listener {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: SubscriptionId,
+    pub(super) inbox: Arc<Inbox>,
+}
+
+impl Listener {
+    /// What happens next. After [`ListenEvent::Ended`] it is that for ever.
+    pub async fn next(&mut self) -> ListenEvent {
+        poll_fn(|cx| self.inbox.poll_next(cx)).await
+    }
+
+    /// What the last [`ListenEvent::Refetch`] named is read: notices may go on, or the gap comes again.
+    pub fn refetched(&self) {
+        let mut state = self.shared.lock();
+        state.machine.refetched(self.id);
+        state.settle();
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        let now = self.shared.timer.now();
+        self.shared.lock().unlisten(now, self.id);
+    }
+}
+
+impl core::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Listener").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,114 @@
+//! The bytes of one batched write to a server, and which attempt each message of them belongs to.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::request::{self, Request};
+use super::shared::{ForLink, Shared};
+use crate::id::WireId;
+use crate::kernel::port::Link;
+use crate::rpc::{encode, method};
+
+/// Where filling stops, in bytes.
+const BATCH: usize = 64 << 10;
+
+/// Encoded messages on their way to the link.
+#[derive(Default)]
+pub(super) struct Outbox {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// The requests among them, and where each starts.
+    requests: Vec<(WireId, usize)>,
+    taken: Vec<ForLink>,
+    scratch: String,
+}
+
+impl Outbox {
+    /// What waits to be written.
+    pub(super) fn pending(&self) -> &[u8] {
+        &self.bytes[self.sent..]
+    }
+
+    /// Takes messages, if all that was taken before is written; how many.
+    pub(super) fn fill<L: Link>(&mut self, shared: &Shared) -> usize {
+        if !self.pending().is_empty() {
+            return 0;
+        }
+        self.clear();
+        let mut state = shared.lock();
+        let mut size = 0;
+        while size < BATCH
+            && let Some(message) = state.poll_link()
+        {
+            size += match &message {
+                ForLink::Request(_, payload) => payload.size(),
+                ForLink::Cancellation(..) | ForLink::Listen(..) => 100,
+            };
+            self.taken.push(message);
+        }
+        drop(state);
+        let count = self.taken.len();
+        for message in core::mem::take(&mut self.taken) {
+            self.encode::<L>(message, shared.meta());
+        }
+        count
+    }
+
+    fn encode<L: Link>(&mut self, message: ForLink, meta: &Result<String, Box<str>>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(L::BEFORE);
+        match message {
+            ForLink::Request(wire, payload) => {
+                self.requests.push((wire, start));
+                payload.encode(&mut self.bytes, &mut self.scratch, wire);
+            }
+            ForLink::Listen(wire, filter) => {
+                self.requests.push((wire, start));
+                let params = format!("{{\"notifications\":{}}}", filter.as_str());
+                let request = Request::raw(method::LISTEN, params).without_progress();
+                // A filter is a JSON object, so these are parameters.
+                if let Ok(payload) = request.payload(meta, usize::MAX) {
+                    payload.encode_as(&mut self.bytes, &request::id(wire));
+                }
+            }
+            ForLink::Cancellation(wire, reason) => {
+                encode::cancelled(&mut self.bytes, &request::id(wire), reason.as_deref());
+            }
+        }
+        self.bytes.extend_from_slice(L::AFTER);
+    }
+
+    /// Puts a message of the loop's own, on an empty outbox.
+    pub(super) fn put<L: Link>(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.clear();
+        self.bytes.extend_from_slice(L::BEFORE);
+        write(&mut self.bytes);
+        self.bytes.extend_from_slice(L::AFTER);
+    }
+
+    /// The link took `count` bytes.
+    pub(super) fn sent(&mut self, count: usize) {
+        self.sent = self.bytes.len().min(self.sent + count);
+    }
+
+    /// The requests of which no byte was written.
+    pub(super) fn unsent(&self) -> Vec<WireId> {
+        let unsent = self.requests.iter().filter(|(_, start)| *start >= self.sent);
+        unsent.map(|(wire, _)| *wire).collect()
+    }
+
+    /// Forgets everything.
+    pub(super) fn clear(&mut self) {
+        if self.bytes.capacity() > 2 * BATCH {
+            self.bytes = Vec::new();
+        }
+        if self.scratch.capacity() > 2 * BATCH {
+            self.scratch = String::new();
+        }
+        self.bytes.clear();
+        self.requests.clear();
+        self.sent = 0;
+    }
+}

@@ -1,0 +1,41 @@
+//! A child and the processes that it starts, on Unix: a process group of its own.
+
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+/// A process group. Its id is its leader's, and nobody else's until the leader is reaped.
+pub(super) struct Group(Pid);
+
+impl Group {
+    #[expect(clippy::unnecessary_wraps, reason = "elsewhere it can fail")]
+    pub(super) fn of(leader: &Child) -> std::io::Result<Self> {
+        Ok(Self(Pid::from_child(leader)))
+    }
+
+    /// Waits for the leader's end, and does not reap it.
+    pub(super) fn wait_for_leader(&self, _leader: &mut Child) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        while matches!(waitid(WaitId::Pid(self.0), options), Err(rustix::io::Errno::INTR)) {}
+    }
+
+    pub(super) fn ask_to_end(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    pub(super) fn kill(&self) {
+        self.signal(Signal::KILL);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // There may be nobody left.
+        let _gone = kill_process_group(self.0, signal);
+    }
+}
+
+pub(super) fn prepare(command: &mut Command) {
+    command.process_group(0);
+    #[cfg(target_os = "linux")]
+    super::orphan::die_with_parent(command);
+}

@@ -1,0 +1,283 @@
+//! A client's child processes: each is watched, heard to its end, and followed by the next one.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::process;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use steady_core::kernel::Timer;
+use steady_core::kernel::client::{Driver, LinkEnd, LinkLoss, Turn};
+use tokio::sync::{oneshot, watch};
+
+use super::child::{self, Child, Exit};
+use super::command::Command;
+use super::pipes::{self, Reader, Writer};
+use super::restart::Crashes;
+use super::supervisor::{Ready, StartError, poll_driver, started};
+use super::tail::Tail;
+use super::{Ladder, Status};
+use crate::line::LineLink;
+
+/// How long a link that ended waits for what the child's end says, and the other way round, before calls are settled.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+type PipeLink = LineLink<Reader, Writer>;
+
+/// What a client of child processes is made of.
+struct Supervisor {
+    driver: Driver<PipeLink>,
+    command: process::Command,
+    program: String,
+    ladder: Ladder,
+    max_answer: usize,
+    stderr: Option<usize>,
+    crashes: Crashes,
+    timer: Arc<dyn Timer>,
+    status: watch::Sender<Status>,
+    ready: Ready,
+}
+
+/// A running child and what it says beside its messages.
+struct Running {
+    child: Child,
+    errors: Tail<Reader>,
+}
+
+/// What happened first.
+enum Happened {
+    Turn(Turn),
+    Exit(Exit),
+}
+
+/// How a child's time ended.
+enum End {
+    /// Nobody wants it any more.
+    Done,
+    /// It ended or its link did; why, if that is not its end alone.
+    Lost { end: Option<LinkEnd>, exit: Option<Exit> },
+}
+
+/// Starts the first child and the task that looks after it.
+pub(super) async fn start(
+    driver: Driver<PipeLink>,
+    mut command: Command,
+    status: watch::Sender<Status>,
+) -> Result<(), StartError> {
+    let program = command.process.get_program().to_string_lossy().into_owned();
+    child::prepare(&mut command.process, command.stderr.is_some());
+    let (ready, watched) = oneshot::channel();
+    let mut supervisor = Supervisor {
+        driver,
+        command: command.process,
+        program,
+        ladder: command.ladder,
+        max_answer: command.max_answer,
+        stderr: command.stderr,
+        crashes: Crashes::new(command.restart, super::jitter()),
+        timer: crate::ports::tokio_timer(),
+        status,
+        ready: Some(ready),
+    };
+    let first = supervisor.spawn().await;
+    let first = first.map_err(|error| StartError::Spawn { program: supervisor.program.clone(), error })?;
+    drop(tokio::spawn(supervisor.run(first)));
+    started(watched).await
+}
+
+impl Supervisor {
+    /// Starts a child and gives its pipes to the loop.
+    async fn spawn(&mut self) -> std::io::Result<Running> {
+        let command = std::mem::replace(&mut self.command, process::Command::new(""));
+        let (command, spawned) = Child::spawn(command, self.ladder).await;
+        self.command = command;
+        let (child, streams) = spawned?;
+        let (input, output, errors) = pipes::open(streams)?;
+        let errors = Tail::new(errors, self.stderr.unwrap_or_default());
+        self.status.send_modify(|status| status.pid = Some(child.id()));
+        self.driver.attach(LineLink::new(output, input, self.max_answer));
+        Ok(Running { child, errors })
+    }
+
+    /// Looks after children until there is no next one.
+    async fn run(mut self, first: Running) {
+        let mut running = Some(first);
+        while let Some(mut child) = running.take() {
+            let end = self.watch(&mut child).await;
+            let again = match end {
+                End::Done => {
+                    self.finish(child).await;
+                    break;
+                }
+                End::Lost { end, exit } => self.lost(child, end, exit).await,
+            };
+            let mut pause = again;
+            while let Some(time) = pause.take() {
+                if self.pause(time).await {
+                    break;
+                }
+                match self.spawn().await {
+                    Ok(next) => {
+                        self.status.send_modify(|status| status.restarts += 1);
+                        running = Some(next);
+                    }
+                    Err(error) => {
+                        let what = format!("the server {:?} cannot be started: {error}", self.program);
+                        pause = self.settle(what, String::new());
+                    }
+                }
+            }
+        }
+        self.driver.detach("the client was closed".to_owned(), String::new(), false);
+        self.status.send_modify(|status| status.ended = true);
+    }
+
+    /// Drives the link until it or the child ends.
+    async fn watch(&mut self, running: &mut Running) -> End {
+        let (driver, ready) = (&mut self.driver, &mut self.ready);
+        let happened = poll_fn(|cx| {
+            let _more_or_over = running.errors.poll_pump(cx);
+            match poll_driver(driver, ready, cx) {
+                Poll::Ready(turn) => Poll::Ready(Happened::Turn(turn)),
+                Poll::Pending => running.child.poll_exit(cx).map(Happened::Exit),
+            }
+        });
+        match happened.await {
+            Happened::Turn(Turn::Done) => End::Done,
+            Happened::Turn(Turn::Lost(end)) => self.hear_exit(running, end).await,
+            Happened::Exit(exit) => self.hear_link(running, exit).await,
+        }
+    }
+
+    /// The link ended: the child's end may say why. Its errors are read to their end.
+    async fn hear_exit(&mut self, running: &mut Running, end: LinkEnd) -> End {
+        let (driver, ready) = (&mut self.driver, &mut self.ready);
+        let mut exit = None;
+        let heard = poll_fn(|cx| {
+            let told = running.errors.poll_pump(cx).is_ready();
+            let _clocks = poll_driver(driver, ready, cx);
+            if let Poll::Ready(ended) = running.child.poll_exit(cx) {
+                exit = Some(ended);
+            }
+            if told && exit.is_some() { Poll::Ready(()) } else { Poll::Pending }
+        });
+        // What is not heard in time is left unsaid.
+        let _in_time = tokio::time::timeout(LAST_WORDS, heard).await;
+        let closed = matches!(end, LinkEnd::Closed);
+        End::Lost { end: Some(end).filter(|_| !(closed && exit.is_some())), exit }
+    }
+
+    /// The child ended: what it had written is read to its end. A process of another group may hold its pipes open.
+    async fn hear_link(&mut self, running: &mut Running, exit: Exit) -> End {
+        let (driver, ready) = (&mut self.driver, &mut self.ready);
+        let (mut lost, mut done) = (false, false);
+        let heard = poll_fn(|cx| {
+            let told = running.errors.poll_pump(cx).is_ready();
+            match poll_driver(driver, ready, cx) {
+                Poll::Ready(Turn::Lost(_)) => lost = true,
+                Poll::Ready(Turn::Done) => done = true,
+                Poll::Pending => {}
+            }
+            if done || (told && lost) { Poll::Ready(()) } else { Poll::Pending }
+        });
+        let _in_time = tokio::time::timeout(LAST_WORDS, heard).await;
+        if done { End::Done } else { End::Lost { end: None, exit: Some(exit) } }
+    }
+
+    /// Settles the calls of a child that is gone or given up. The pause before the next one, if there is one.
+    async fn lost(&mut self, running: Running, end: Option<LinkEnd>, exit: Option<Exit>) -> Option<Duration> {
+        let said = exit.map(exit_in_words);
+        let what = match (end, &said) {
+            (None, None) => "the server is gone".to_owned(),
+            (None, Some(said)) => format!("the server {:?} {said}", self.program),
+            (Some(end), None) => format!("{end}; its process is told to stop"),
+            (Some(end), Some(said)) => format!("{end}; its process {said}"),
+        };
+        let pause = self.settle(what, running.errors.text());
+        if let Some(said) = said {
+            self.status.send_modify(|status| {
+                status.pid = None;
+                status.last_exit = Some(said.into());
+            });
+            return pause;
+        }
+        // One child for a client at a time: the next one starts when this one is gone.
+        self.wait_for_end(running).await;
+        pause
+    }
+
+    /// Settles the calls of a link that is gone. The pause before the next start, if there is one.
+    fn settle(&mut self, what: String, stderr: String) -> Option<Duration> {
+        let loss = LinkLoss { what, stderr, generation: self.driver.generation() };
+        // What never came up is no crash to recover from.
+        let pause = match self.ready.take() {
+            None => self.crashes.crashed(self.timer.now()),
+            Some(ready) => {
+                let _nobody_waits = ready.send(Err(loss.clone()));
+                None
+            }
+        };
+        self.driver.detach(loss.what.clone(), loss.stderr.clone(), pause.is_some());
+        self.status.send_modify(|status| status.last_loss = Some(Arc::new(loss)));
+        pause
+    }
+
+    /// Waits before the next start; whether the client was closed meanwhile.
+    async fn pause(&mut self, time: Duration) -> bool {
+        let mut sleep = pin!(tokio::time::sleep(time));
+        let (driver, ready) = (&mut self.driver, &mut self.ready);
+        poll_fn(|cx| {
+            if let Poll::Ready(Turn::Done) = poll_driver(driver, ready, cx) {
+                return Poll::Ready(true);
+            }
+            sleep.as_mut().poll(cx).map(|()| false)
+        })
+        .await
+    }
+
+    /// The application is done: the child is led down its ladder, and reaped.
+    async fn finish(&mut self, running: Running) {
+        let link = self.driver.take_link();
+        self.driver.detach("the client was closed".to_owned(), String::new(), false);
+        // Only the input is closed: a server that flushes its last answers must not meet a broken pipe.
+        let output = link.map(LineLink::into_reader);
+        let mut output = Tail::new(output, 0);
+        let mut running = running;
+        running.child.stop();
+        let exit = poll_fn(|cx| {
+            let _thrown_away = output.poll_pump(cx);
+            let _more_or_over = running.errors.poll_pump(cx);
+            running.child.poll_exit(cx)
+        })
+        .await;
+        self.ended(exit);
+    }
+
+    /// Leads a child that lost its link down its ladder; calls that wait for the next one keep their clocks.
+    async fn wait_for_end(&mut self, mut running: Running) {
+        running.child.stop();
+        let (driver, ready) = (&mut self.driver, &mut self.ready);
+        let exit = poll_fn(|cx| {
+            let _more_or_over = running.errors.poll_pump(cx);
+            let _clocks = poll_driver(driver, ready, cx);
+            running.child.poll_exit(cx)
+        })
+        .await;
+        self.ended(exit);
+    }
+
+    fn ended(&self, exit: Exit) {
+        self.status.send_modify(|status| {
+            status.pid = None;
+            status.last_exit = Some(exit_in_words(exit).into());
+        });
+    }
+}
+
+fn exit_in_words(exit: Exit) -> String {
+    exit.map_or_else(
+        || "has ended, and another part of this program reaped it".to_owned(),
+        |status| format!("ended with {status}"),
+    )
+}
