@@ -3,9 +3,12 @@
 //! There is no loop: the transport's body polls it. Dropping it before its answer left is the cancellation of rule C1; the
 //! handler, which is spawned, survives that by its grace period and learns of it through its context.
 
+use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::{Context, Poll};
+
+use serde_json::value::RawValue;
 
 use super::Ports;
 use super::alarm::Alarm;
@@ -13,6 +16,22 @@ use super::engine::{Engine, ServerConfig};
 use super::service::Service;
 use super::staging;
 use crate::coordinator::Event;
+use crate::id::RequestId;
+use crate::rpc::RequestMeta;
+
+/// A request that a transport has read already, to check what it must before the request is served.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a transport fills in what it read")]
+pub struct Request<'a> {
+    /// Its id.
+    pub id: RequestId,
+    /// Its method.
+    pub method: Cow<'a, str>,
+    /// Its parameters, as they came.
+    pub params: Option<&'a RawValue>,
+    /// Its metadata, read by [`request_meta`](crate::rpc::request_meta).
+    pub meta: RequestMeta<'a>,
+}
 
 /// A served exchange.
 pub struct Exchange<S: Service> {
@@ -30,6 +49,23 @@ impl<S: Service> Exchange<S> {
         let now = engine.ports.timer.now();
         engine.receive(now, text);
         Self { engine, alarm: Alarm::default(), over: false }
+    }
+
+    /// Starts serving a request that was read and checked: it is not read again.
+    #[must_use]
+    pub fn serve(service: Arc<S>, ports: Ports, config: ServerConfig, request: Request<'_>) -> Self {
+        let mut engine = Engine::new(service, ports, config);
+        let now = engine.ports.timer.now();
+        let Request { id, method, params, meta } = request;
+        engine.admit(now, id, &method, params, meta);
+        Self { engine, alarm: Alarm::default(), over: false }
+    }
+
+    /// The server shuts down: an open listen ends with its result, which is its last message (rule L4). Other requests go
+    /// on to their answer.
+    pub fn end_listen(&mut self) {
+        let now = self.engine.ports.timer.now();
+        self.engine.end_listens(now);
     }
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
