@@ -95,6 +95,8 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Poll::Pending => return Ok(Read::Waits),
                 Poll::Ready(Received::Message(text)) => self.engine.receive(now, text),
                 Poll::Ready(Received::Bad(bad)) => self.engine.receive_bad(bad),
+                // A server sends no requests (rule M1).
+                Poll::Ready(Received::Unanswered(..)) => {}
                 Poll::Ready(Received::Closed) => self.close(now),
                 Poll::Ready(Received::Failed(error)) => {
                     self.close(now);
