@@ -29,14 +29,20 @@
 //! for, a pipelined request for instance, and then notices only when it next writes.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(any(feature = "client", feature = "server"))]
+mod clock;
 pub mod headers;
 #[cfg(feature = "server")]
 mod server;
 pub mod sse;
+#[cfg(any(feature = "client", feature = "server"))]
+mod warn;
 
 #[cfg(feature = "server")]
 pub use server::{
-    Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized, Warn,
+    Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized,
     bind, run_http, run_http_with,
 };
 pub use steady_core;
@@ -44,3 +50,5 @@ pub use steady_core::kernel::{
     Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, Service, ToolCall, Tools,
 };
 pub use steady_core::rpc::RpcError;
+#[cfg(any(feature = "client", feature = "server"))]
+pub use warn::Warn;

@@ -36,6 +36,8 @@ pub enum BadFrame {
     TooLong,
     /// Not UTF-8.
     NotUtf8,
+    /// No message, or one of another request, on the stream of a request (Streamable HTTP).
+    Foreign,
 }
 
 /// How a request ended that has a stream of its own and got no answer on it (Streamable HTTP).
