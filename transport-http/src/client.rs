@@ -134,11 +134,7 @@ impl std::ops::Deref for Client {
 }
 
 /// The task of a client: it says when calls go out, and runs until nobody uses the client.
-async fn drive(
-    mut driver: Driver<HttpLink>,
-    ready: oneshot::Sender<Result<(), LinkLoss>>,
-    over: watch::Sender<bool>,
-) {
+async fn drive(mut driver: Driver<HttpLink>, ready: oneshot::Sender<Result<(), LinkLoss>>, over: watch::Sender<bool>) {
     let mut ready = Some(ready);
     let turn = poll_fn(|cx| {
         let turn = driver.poll(cx);

@@ -42,8 +42,8 @@ mod warn;
 
 #[cfg(feature = "server")]
 pub use server::{
-    Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized,
-    bind, run_http, run_http_with,
+    Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized, bind,
+    run_http, run_http_with,
 };
 pub use steady_core;
 pub use steady_core::kernel::{

@@ -51,9 +51,6 @@ impl Endpoint {
             Some(scheme) if *scheme == Scheme::HTTPS => true,
             Some(_) | None => return Err(bad("it must begin with http:// or https://")),
         };
-        if secure && !cfg!(feature = "tls") {
-            return Err(bad("https needs the feature `tls`"));
-        }
         let authority = uri.authority().ok_or_else(|| bad("it names no host"))?;
         if authority.as_str().contains('@') {
             return Err(bad("it holds credentials: use the hook for headers"));
@@ -64,9 +61,8 @@ impl Endpoint {
         let target = Target {
             host: authority.host().trim_matches(['[', ']']).into(),
             port: authority.port_u16().unwrap_or(if secure { 443 } else { 80 }),
-            secure,
         };
-        let pool = Pool::new(target, &config).map_err(|why| bad(&why))?;
+        let pool = Pool::new(target, secure, &config).map_err(|why| bad(&why))?;
         Ok(Self { config, path, host, pool, schemas: Schemas::default(), own: AtomicU64::new(1) })
     }
 

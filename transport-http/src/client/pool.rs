@@ -30,7 +30,6 @@ const DRAIN_BYTES: usize = 64 << 10;
 pub(super) struct Target {
     pub(super) host: Box<str>,
     pub(super) port: u16,
-    pub(super) secure: bool,
 }
 
 /// The connections of one client.
@@ -62,10 +61,14 @@ pub(super) enum SendError {
 }
 
 impl Pool {
-    pub(super) fn new(target: Target, config: &Config) -> Result<Self, Box<str>> {
+    pub(super) fn new(target: Target, secure: bool, config: &Config) -> Result<Self, Box<str>> {
+        #[cfg(not(feature = "tls"))]
+        if secure {
+            return Err("https needs the feature `tls`".into());
+        }
         Ok(Self {
             #[cfg(feature = "tls")]
-            tls: target.secure.then(|| super::tls::Connector::new(&target, config.tls.clone())).transpose()?,
+            tls: secure.then(|| super::tls::Connector::new(&target, config.tls.clone())).transpose()?,
             target,
             connect_timeout: config.connect_timeout,
             idle_timeout: config.idle_timeout,
@@ -83,10 +86,7 @@ impl Pool {
 
     /// Sends a request and waits for the head of its response. A kept connection that turns out to be closed before
     /// anything was written is replaced.
-    pub(super) async fn send(
-        &self,
-        mut request: Request<Full>,
-    ) -> Result<(Response<Incoming>, Connection), SendError> {
+    pub(super) async fn send(&self, mut request: Request<Full>) -> Result<(Response<Incoming>, Connection), SendError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| SendError::NotSent("the client is closed".into()))?;
         loop {

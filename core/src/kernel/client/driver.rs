@@ -313,7 +313,9 @@ impl Shared {
         let result = match answer {
             Answer::Result(result) => result,
             Answer::Error(error) => return Err(LinkEnd::Refused(error)),
-            Answer::TooLong | Answer::Refused(_) | Answer::Notice(_) => return Err(LinkEnd::Incompatible("it is too long".into())),
+            Answer::TooLong | Answer::Refused(_) | Answer::Notice(_) => {
+                return Err(LinkEnd::Incompatible("it is too long".into()));
+            }
         };
         let server: Discovered = result.parse().map_err(|error| LinkEnd::Incompatible(error.to_string().into()))?;
         if !server.supported_versions.iter().any(|version| version == PROTOCOL_VERSION) {

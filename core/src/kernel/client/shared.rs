@@ -17,7 +17,9 @@ use super::stats::ClientStats;
 use super::tools::{Discovered, Raw};
 use super::{ClientConfig, Request};
 use crate::backoff::Jitter;
-use crate::client::{self, CancelSignal, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions};
+use crate::client::{
+    self, CancelSignal, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions,
+};
 use crate::deadline::Limits;
 use crate::id::{CallId, SubscriptionId, WireId};
 use crate::kernel::mutant;
