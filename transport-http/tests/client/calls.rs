@@ -19,7 +19,7 @@ fn tools() -> Tools {
     });
     tools.tool("count", "Counts.", ANY, |_, cx| async move {
         for n in 1..=100_u32 {
-            let _cancelled_ends_it = cx.report_all(n.into(), Some(100.0), "counting").await?;
+            cx.report_all(n.into(), Some(100.0), "counting").await?;
         }
         Ok(Reply::text("counted"))
     })
@@ -252,6 +252,6 @@ fn the_last_handle_closes_every_stream() {
         asked.events();
         client.shutdown().await;
         assert!(matches!(call.await, Err(CallError::Cancelled { .. })));
-        asked.is_closed();
+        asked.hears_the_end();
     });
 }

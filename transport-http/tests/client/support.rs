@@ -71,6 +71,8 @@ impl Raw {
     }
 }
 
+type HeaderLines = Vec<(String, String)>;
+
 /// Reads requests until the client closes the connection.
 fn read(stream: &TcpStream, sender: &Sender<Asked>) {
     let mut reader = BufReader::new(stream);
@@ -88,7 +90,7 @@ fn read(stream: &TcpStream, sender: &Sender<Asked>) {
     let _nobody_waits = closed_to.send(requests);
 }
 
-fn read_request(stream: &mut impl BufRead) -> Option<(String, Vec<(String, String)>, Value)> {
+fn read_request(stream: &mut impl BufRead) -> Option<(String, HeaderLines, Value)> {
     let mut line = || {
         let mut line = String::new();
         stream.read_line(&mut line).ok().filter(|size| *size > 0)?;
@@ -109,7 +111,7 @@ fn read_request(stream: &mut impl BufRead) -> Option<(String, Vec<(String, Strin
 pub(crate) struct Asked {
     stream: TcpStream,
     pub(crate) start: String,
-    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) headers: HeaderLines,
     pub(crate) body: Value,
     /// Which it is on its connection, and how many there were when that was closed.
     nth: usize,
@@ -199,7 +201,7 @@ impl Asked {
     }
 
     /// Waits until the client has closed the connection; nothing may have come before.
-    pub(crate) fn is_closed(self) {
+    pub(crate) fn hears_the_end(self) {
         let requests = self.closed.lock().expect("no panic").recv_timeout(GUARD).expect("it is closed");
         assert_eq!(requests, self.nth, "the client sent more");
     }

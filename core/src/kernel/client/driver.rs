@@ -262,8 +262,8 @@ impl<L: Link> Driver<L> {
         for _ in 0..self.shared.config.turn_budget.max(1) {
             if self.probe.is_none() {
                 let messages = self.outbox.fill::<L>(&self.shared);
-                self.shared.count_sent(messages, self.outbox.pending().len());
                 self.outbox.closings().for_each(|id| link.close_stream(&id));
+                self.shared.count_sent(messages, self.outbox.pending().len());
             }
             if self.outbox.pending().is_empty() {
                 self.stalled_since = None;
