@@ -37,7 +37,7 @@ enum Task {
     Loom(loom::Options),
     Fuzz(fuzz::Options),
     Mutants(mutants::Options),
-    /// Run the official conformance suite against our server: the step of verify, alone
+    /// Run the official conformance suite against our server and our client: the step of verify, alone
     Conformance,
 }
 
