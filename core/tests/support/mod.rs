@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-use steady_core::kernel::{BadFrame, BoxFuture, Link, Ports, Received, Spawn, Timer};
+use steady_core::id::RequestId;
+use steady_core::kernel::{BadFrame, BoxFuture, Link, Ports, Received, Spawn, Timer, Unanswered};
 use steady_core::time::Instant;
 
 pub(crate) use drive::{Driven, Drops};
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     /// How many bytes the link still takes; `None` for all.
     pub(crate) room: Option<usize>,
     pub(crate) written: Vec<u8>,
+    /// Requests whose streams were closed.
+    pub(crate) closed: Vec<RequestId>,
     /// Runs all tasks inside of a write, as other threads would.
     pub(crate) busy_threads: bool,
     /// What is read when nothing else waits.
@@ -41,6 +44,7 @@ pub(crate) struct Shared {
 pub(crate) enum Frame {
     Text(String),
     Bad(BadFrame),
+    Unanswered(RequestId, Unanswered),
     Closed,
     Failed,
 }
@@ -210,9 +214,14 @@ impl Link for VirtualLink {
                 Received::Message(&self.frame)
             }
             Frame::Bad(bad) => Received::Bad(bad),
+            Frame::Unanswered(id, end) => Received::Unanswered(id, end),
             Frame::Closed => Received::Closed,
             Frame::Failed => Received::Failed(io::ErrorKind::ConnectionReset.into()),
         })
+    }
+
+    fn close_stream(&mut self, request: &RequestId) {
+        self.world.lock().closed.push(request.clone());
     }
 
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
