@@ -1,4 +1,5 @@
-//! MCP over Streamable HTTP: a server in which a disconnect is a cancellation, whenever it comes.
+//! MCP over Streamable HTTP: a server in which a disconnect is a cancellation, whenever it comes, and a client that
+//! cancels by nothing else.
 //!
 //! ```no_run
 //! use steady_http::{Reply, Tools, run_http};
@@ -27,6 +28,8 @@
 //! The third row is complete under [`Server`], which watches the socket itself. Mounted into another server, the service
 //! learns of a hang-up when that server drops the response: hyper stops reading while bytes wait that it has not asked
 //! for, a pipelined request for instance, and then notices only when it next writes.
+//!
+//! The client (feature `client`, on by default; `https` with the feature `tls`) is in the module `client`.
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "client")]

@@ -56,12 +56,13 @@ fn tools_with_invalid_annotations_are_left_out_with_a_warning_and_never_called()
         let warn = Warn::to(move |warning| sink.lock().expect("no panic").push(warning.to_owned()));
         let client = raw.client(Config { warn, ..unasked() }).await;
         let served = tokio::task::spawn_blocking(move || {
-            let bad = r#"{"properties":{"a":{"type":"object","x\u002dmcp-header":"A"}}}"#;
+            // An annotation may be spelled with escapes.
+            let bad = r#"{"name":"bad","inputSchema":{"properties":{"a":{"type":"object","x\u002dmcp-header":"A"}}}}"#;
             let mut asked = raw.asked();
-            list(
-                &mut asked,
-                &[listed("good", MIRRORED), listed("bad", bad), json!({"name": "bare", "inputSchema": {}})],
-            );
+            let (id, good) = (&asked.body["id"], listed("good", MIRRORED));
+            let tools = format!(r#"[{good},{bad},{{"name":"bare","inputSchema":{{}}}}]"#);
+            let answer = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"tools":{tools}}}}}"#);
+            asked.respond("200 OK", "application/json", &answer);
             raw
         });
         let tools = client.list_tools().await.expect("an answer");
