@@ -33,6 +33,7 @@ pub use table::{Cancelled, ListenEnd, NotAListen, Polled, Refusal, RequestCoordi
 
 use crate::deadline::Limits;
 use crate::progress::SERVER_INTERVAL;
+use crate::request::Terminal;
 
 /// Limits of a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -70,12 +71,38 @@ pub struct Counters {
     pub duplicates: u64,
     /// Requests refused at the cap.
     pub refused: u64,
-    /// Cancellations that ended a request.
+    /// Requests refused because the server is shutting down.
+    pub refused_closing: u64,
+    /// Requests that were answered, and whose answer has left.
+    pub completed: u64,
+    /// Requests that a cancellation ended, or on HTTP a disconnect (rule C1).
     pub cancelled: u64,
+    /// Requests whose client was gone.
+    pub lost: u64,
+    /// Requests that had no progress for too long.
+    pub idle_timeouts: u64,
+    /// Requests that took too long in all.
+    pub max_timeouts: u64,
     /// Cancellations of a request that had ended, its answer not yet sent.
     pub cancelled_late: u64,
     /// Cancellations of an id that names nothing in flight: unknown, finished and sent, or of the other JSON type.
     pub cancelled_unknown: u64,
+}
+
+impl Counters {
     /// Requests that a clock ended.
-    pub timed_out: u64,
+    #[must_use]
+    pub const fn timed_out(&self) -> u64 {
+        self.idle_timeouts + self.max_timeouts
+    }
+
+    fn count(&mut self, terminal: Terminal) {
+        *match terminal {
+            Terminal::Completed => &mut self.completed,
+            Terminal::Cancelled => &mut self.cancelled,
+            Terminal::IdleTimeout => &mut self.idle_timeouts,
+            Terminal::MaxTimeout => &mut self.max_timeouts,
+            Terminal::Lost => &mut self.lost,
+        } += 1;
+    }
 }

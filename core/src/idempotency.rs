@@ -15,7 +15,8 @@
 //!                                         InDoubt ──► Committed | Rejected   (by a person or a lookup, never by time)
 //! ```
 //!
-//! No arrow leads back to absent, and none leads from `InDoubt` to a second execution.
+//! Only the owner of a `Started` key can take it back to absent, by its word that nothing was sent. No arrow leads from
+//! `InDoubt` to a second execution: sending again is left to a system that does the same request once.
 
 mod canonical;
 mod key;

@@ -22,23 +22,29 @@ mod mutant;
 mod port;
 mod queue;
 mod service;
+mod shutdown;
+mod signals;
 mod skim;
 mod slot;
 mod staging;
+mod stats;
 mod sync;
 mod tools;
+mod trace;
 
 use alloc::sync::Arc;
 
 pub use connection::{Connection, ConnectionError};
 pub use context::{Cancelled, Context};
-pub use engine::{ServerConfig, ServerCounters};
+pub use engine::ServerConfig;
 pub use exchange::{Exchange, Request};
 pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer, Unanswered};
 pub use queue::OutboundQueue;
 pub use service::{Answer, Call, Outcome, Service};
+pub use shutdown::Shutdown;
 pub use skim::Skim;
 pub use slot::CancelReason;
+pub use stats::{ServerCounters, Stats};
 pub use tools::{Reply, ToolCall, Tools};
 
 /// The ports that a server needs beside its link.

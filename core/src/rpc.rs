@@ -10,6 +10,11 @@ mod meta;
 mod notice;
 pub(crate) mod scan;
 
+#[cfg(feature = "std")]
+pub(crate) use message::parse_with_params;
+#[cfg(feature = "std")]
+pub(crate) use meta::{Params, checked_meta};
+
 pub use error::{RpcError, code};
 #[cfg(feature = "std")]
 pub(crate) use message::request_id;

@@ -6,6 +6,7 @@ use serde::de::DeserializeOwned;
 
 use crate::error::BoxError;
 use crate::guard::names_ledger;
+use crate::outbox::message::{EnqueueError, Message, Outgoing, enqueue};
 
 /// Why an effect did not succeed. What it wrote is rolled back in either case.
 ///
@@ -50,7 +51,7 @@ where
 }
 
 /// The bytes of a result, if they can be read back: better to learn that before the commit than at the first replay.
-fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
+pub(crate) fn encode<T: Serialize + DeserializeOwned>(value: &T) -> Option<Vec<u8>> {
     let body = serde_json::to_vec(value).ok()?;
     decode::<T>(&body)?;
     Some(body)
@@ -69,11 +70,12 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 #[derive(Debug)]
 pub struct EffectTx<'a> {
     rows: Rows<'a>,
+    outgoing: Option<&'a mut Vec<Outgoing>>,
 }
 
 impl<'a> EffectTx<'a> {
-    pub(crate) fn new(conn: &'a Connection) -> Self {
-        Self { rows: Rows { conn } }
+    pub(crate) fn new(conn: &'a Connection, outgoing: Option<&'a mut Vec<Outgoing>>) -> Self {
+        Self { rows: Rows { conn }, outgoing }
     }
 
     /// Runs one statement. Returns how many rows it changed.
@@ -112,6 +114,19 @@ impl<'a> EffectTx<'a> {
         map: impl FnMut(&Row<'_>) -> rusqlite::Result<R>,
     ) -> rusqlite::Result<Vec<R>> {
         self.rows.all(sql, params, map)
+    }
+
+    /// Leaves a message for another system, which is stored with the effect if that succeeds, and sent after its commit:
+    /// see [`Outbox`](crate::Outbox). Returns its place among the messages of this effect, from 0.
+    ///
+    /// Whether there is room in the outbox shows at the end of the effect: see
+    /// [`LedgerError::OutboxFull`](crate::LedgerError::OutboxFull).
+    ///
+    /// # Errors
+    ///
+    /// [`EnqueueError`]. What was left before stays.
+    pub fn enqueue(&mut self, message: Message) -> Result<u32, EnqueueError> {
+        enqueue(self.outgoing.as_deref_mut(), message)
     }
 
     /// The row id of the last insert.

@@ -32,6 +32,27 @@ pub enum LedgerError {
     #[error("the stored result has another type: ask for the type that the operation's first run returned")]
     ResultType,
 
+    /// The key is shorter than [`Options::min_key_len`](crate::Options::min_key_len).
+    #[error("the idempotency key has less than {min} bytes: choose one that nobody else chooses")]
+    InvalidKey {
+        /// How many bytes it has to have.
+        min: usize,
+    },
+    /// The key is not on record and carries a time beyond [`Options::key_horizon`](crate::Options::key_horizon). **It may
+    /// have run, so long ago that nothing is known of it any more.** It does not run now.
+    #[error(
+        "the idempotency key carries a time that is too long ago: look up what it was for, and use a new key for new work"
+    )]
+    KeyTooOld,
+    /// A text or a payload is larger than what is stored.
+    #[error("the {part} is larger than {limit} bytes: make it shorter")]
+    TooLarge {
+        /// What is too large.
+        part: &'static str,
+        /// How many bytes it may have.
+        limit: usize,
+    },
+
     // Nobody's fault: the effect belongs to another call.
     /// Another call holds the key.
     #[error("another call with this idempotency key is under way: retry in {} ms with the same key", .retry_after.as_millis())]
@@ -44,6 +65,17 @@ pub enum LedgerError {
         "an earlier call with this idempotency key may have run: reconcile it before anything else, do not use a new key"
     )]
     InDoubt,
+
+    /// The attempt has no say in its key any more: another attempt took over, or somebody resolved it otherwise.
+    #[error("another attempt or a person has decided about this key: read what is stored under it")]
+    Stale,
+    /// The key is not in doubt.
+    #[error("the key is not in doubt, so there is nothing to resolve: read what is stored under it")]
+    NotInDoubt,
+
+    /// The message is neither dead nor in doubt.
+    #[error("the message does not wait for anybody's decision: list those that do")]
+    NotStuck,
 
     // The effect's fault. It is rolled back.
     /// The effect gave up.
@@ -87,6 +119,9 @@ pub enum LedgerError {
         /// The operation whose effect holds the writer, if it is this ledger's.
         operation: Option<Box<str>>,
     },
+    /// As many messages as fit wait in the outbox. The effect is rolled back.
+    #[error("the outbox is full: let its relays deliver, then retry with the same key")]
+    OutboxFull,
     /// The commit failed, and so did finding out what became of it. **The effect may be durable.**
     #[error("whether the operation was committed is unknown: retry with the same key, or reconcile it if it had none")]
     CommitUnknown(#[source] BoxError),
@@ -172,6 +207,13 @@ impl LedgerError {
             | Self::ResultType
             | Self::InFlight { .. }
             | Self::InDoubt
+            | Self::Stale
+            | Self::NotInDoubt
+            | Self::TooLarge { .. }
+            | Self::NotStuck
+            | Self::InvalidKey { .. }
+            | Self::KeyTooOld
+            | Self::OutboxFull
             | Self::Aborted(_)
             | Self::Panicked
             | Self::Forbidden

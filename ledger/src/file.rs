@@ -4,20 +4,24 @@
 //! process holds on it.
 
 use std::borrow::Cow;
+use std::ffi::c_int;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
+use rusqlite::hooks::Wal;
 use rusqlite::{Connection, OpenFlags};
-use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
+use crate::external::store::sweep;
 use crate::guard::{Guard, Speaker};
-use crate::options::{Durability, Entropy, Opening};
+use crate::options::{Clock, Durability, Entropy, Opening};
 use crate::schema;
 use crate::secret::Secret;
+use crate::stats::SharedMeters;
+use crate::time::Timekeeper;
 use crate::transaction::Transaction;
 
 /// `LDGR`, at a fixed place in the header of every ledger.
@@ -49,6 +53,7 @@ pub(crate) struct Site {
     pub(crate) busy_timeout: Duration,
     pub(crate) durability: Durability,
     pub(crate) effect_time: Duration,
+    pub(crate) meters: SharedMeters,
     pub(crate) opening: Opening,
 }
 
@@ -63,20 +68,20 @@ enum Content {
 
 impl Site {
     /// Makes the file a ledger if it is new, brings the application's tables into it, and returns a connection to it
-    /// with its secret.
+    /// with its secret and its time.
     pub(crate) fn found(
         &self,
         secret: Option<&Secret>,
         entropy: &Entropy,
         schema: &str,
-        now: WallTime,
-    ) -> Result<(Db, Secret), LedgerError> {
+        clock: Clock,
+    ) -> Result<(Db, Secret, Timekeeper), LedgerError> {
         let version = rusqlite::version_number();
         if version < MIN_SQLITE {
             return Err(LedgerError::OldSqlite { version });
         }
         if self.opening == Opening::Existing {
-            return self.existing(secret);
+            return self.existing(secret, clock);
         }
         let mut conn = self.open(OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE)?;
         if let Content::Nothing = look(&conn)? {
@@ -85,13 +90,14 @@ impl Site {
         self.use_wal(&conn)?;
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
+        self.watch_log(&mut conn)?;
         let db = Db { conn, guard };
-        let secret = initialise(&db, secret, entropy, schema, now)?;
-        Ok((db, secret))
+        let (secret, clock) = initialise(&db, secret, entropy, schema, clock)?;
+        Ok((db, secret, clock))
     }
 
     /// A connection to a ledger that is left as it is.
-    fn existing(&self, secret: Option<&Secret>) -> Result<(Db, Secret), LedgerError> {
+    fn existing(&self, secret: Option<&Secret>, clock: Clock) -> Result<(Db, Secret, Timekeeper), LedgerError> {
         let db = self.connect(Access::Write)?;
         match look(&db.conn)? {
             Content::Ledger { schema: schema::NEWEST } => {}
@@ -101,7 +107,8 @@ impl Site {
             Content::Nothing => return Err(LedgerError::ForeignFile),
         }
         let secret = read_secret(&db.conn, secret)?;
-        Ok((db, secret))
+        let clock = Timekeeper::new(clock, &db.conn)?;
+        Ok((db, secret, clock))
     }
 
     /// Another connection to a file that is a ledger.
@@ -110,13 +117,20 @@ impl Site {
             Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         })?;
-        match look(&conn)? {
-            Content::Ledger { .. } => {}
-            Content::Nothing => return Err(LedgerError::ForeignFile),
-        }
+        let Content::Ledger { schema } = look(&conn)? else { return Err(LedgerError::ForeignFile) };
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
-        Ok(Db { conn, guard })
+        if access == Access::Write {
+            self.watch_log(&mut conn)?;
+        }
+        let db = Db { conn, guard };
+        // A file of an older schema is not touched, and not answered from.
+        if access == Access::Write && schema == schema::NEWEST {
+            let transaction = Transaction::begin(&db)?;
+            sync_log(&db.conn, schema)?;
+            transaction.commit().map_err(|failure| failure.nothing_committed())?;
+        }
+        Ok(db)
     }
 
     fn open(&self, flags: OpenFlags) -> Result<Connection, LedgerError> {
@@ -143,11 +157,26 @@ impl Site {
              PRAGMA cell_size_check = ON;
              PRAGMA mmap_size = 0;
              PRAGMA temp_store = MEMORY;
+             PRAGMA secure_delete = ON;
              PRAGMA journal_size_limit = 67108864;",
         )?;
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+        // Plans do not depend on parameters. Else SQLite compiles a kept statement anew whenever its parameters change.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(())
+    }
+
+    /// Counts the pages of the log after each commit. This takes the place of SQLite's own way to move the log into the
+    /// database, which is the writer's affair: see `writer::upkeep`.
+    fn watch_log(&self, conn: &mut Connection) -> rusqlite::Result<()> {
+        let page_size = conn.query_row("PRAGMA page_size", [], |row| row.get(0))?;
+        self.meters.page_size.set(u32::into(page_size));
+        let meters = Arc::clone(&self.meters);
+        conn.wal_hook(Some(move |_: &mut Wal, pages: c_int| {
+            meters.wal_pages.set(u64::try_from(pages).unwrap_or(0));
+            Ok(())
+        }))
     }
 
     /// Switches to a write-ahead log. SQLite does not wait for others here, as it could wait for ever.
@@ -195,8 +224,8 @@ fn initialise(
     configured: Option<&Secret>,
     entropy: &Entropy,
     schema: &str,
-    now: WallTime,
-) -> Result<Secret, LedgerError> {
+    clock: Clock,
+) -> Result<(Secret, Timekeeper), LedgerError> {
     let transaction = Transaction::begin(db)?;
     // Another process may have been here since the first look.
     let found = match content(&db.conn)? {
@@ -204,6 +233,7 @@ fn initialise(
         Content::Ledger { schema } => schema,
     };
     schema::migrate(&db.conn, found)?;
+    sync_log(&db.conn, schema::NEWEST)?;
     if found == 0 {
         let (secret, kept) = match configured {
             Some(secret) => (secret.clone(), None),
@@ -213,12 +243,15 @@ fn initialise(
             }
         };
         db.conn.execute(
-            "INSERT INTO ledger_meta(id, secret, secret_check, created_ms) VALUES (1, ?1, ?2, ?3)",
-            (kept.as_ref().map(Secret::bytes), secret.check(), now.unix_millis()),
+            "INSERT INTO ledger_meta(id, secret, secret_check, created_ms, latest_ms) VALUES (1, ?1, ?2, ?3, ?3)",
+            (kept.as_ref().map(Secret::bytes), secret.check(), clock.now().unix_millis()),
         )?;
         db.conn.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     let secret = read_secret(&db.conn, configured)?;
+    let clock = Timekeeper::new(clock, &db.conn)?;
+    // Whatever an earlier process left unsaid is in doubt as soon as its lease is over.
+    sweep(&db.conn, clock.tick(&db.conn)?)?;
     let own = schema::objects(&db.conn)?;
     {
         let _speaking = db.guard.speak(Speaker::Schema);
@@ -229,7 +262,15 @@ fn initialise(
         return Err(LedgerError::Forbidden);
     }
     transaction.commit().map_err(|failure| failure.nothing_committed())?;
-    Ok(secret)
+    Ok((secret, clock))
+}
+
+/// Makes the commit of the current transaction sync the log, for which it has to write something.
+///
+/// A process that died, or a connection that was given up, can have left a commit in the log that was never synced.
+/// SQLite finds it there and shows it; answered from, it must survive a power cut.
+fn sync_log(conn: &Connection, schema: i64) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "user_version", schema)
 }
 
 fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret, LedgerError> {

@@ -5,6 +5,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::LedgerError;
 use crate::file::{Access, Db, Site};
@@ -47,6 +48,21 @@ impl Lane {
             *slot = Slot::Open(db);
         }
         result
+    }
+
+    /// Moves the write-ahead log into the database, without waiting for readers. Says whether all of it is there; then, if
+    /// asked to, it cuts the log to nothing.
+    pub(crate) fn checkpoint(&self, truncate: bool) -> Result<bool, LedgerError> {
+        let sql = if truncate { "PRAGMA wal_checkpoint(TRUNCATE)" } else { "PRAGMA wal_checkpoint(PASSIVE)" };
+        self.with(|db| {
+            db.conn.busy_timeout(Duration::ZERO)?;
+            let row = db
+                .conn
+                .query_row(sql, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?)));
+            db.conn.busy_timeout(self.site.busy_timeout)?;
+            let (busy, in_log, moved) = row?;
+            Ok(busy == 0 && in_log == moved)
+        })
     }
 
     /// Gives up the connection: the next user gets a new one.

@@ -15,11 +15,13 @@ use crate::error::LedgerError;
 use crate::file::{Access, Site};
 use crate::guard::{Inside, Speaker};
 use crate::lane::Lane;
-use crate::options::{Clock, Entropy, Options};
+use crate::options::{Entropy, Options};
 use crate::record::{self, Call};
 use crate::request::{Executed, Reconciled, Request, Unkeyed};
 use crate::secret::Secret;
+use crate::stats::{Meters, SharedMeters};
 use crate::task::{TaskLimits, Tasks, Watchers};
+use crate::time::{Timekeeper, millis};
 use crate::transaction::{Answer, look_up, run_keyed, run_unkeyed, settle};
 use crate::writer::Writer;
 use crate::writer::unit::{Answering, Unit};
@@ -34,10 +36,14 @@ pub struct Ledger {
 }
 
 pub(crate) struct Inner {
-    secret: Secret,
-    pub(crate) clock: Clock,
+    pub(crate) secret: Secret,
+    pub(crate) clock: Timekeeper,
     pub(crate) entropy: Entropy,
     retention_ms: i64,
+    pub(crate) horizon_ms: Option<i64>,
+    min_key_len: usize,
+    outbox_capacity: u32,
+    pub(crate) meters: SharedMeters,
     pub(crate) task_limits: TaskLimits,
     pub(crate) task_watchers: Arc<Watchers>,
     site: Arc<Site>,
@@ -59,7 +65,9 @@ impl Ledger {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);
         }
-        let Options { schema, busy_timeout, retention, secret, clock, entropy, .. } = options;
+        let Options { schema, busy_timeout, retention, secret, clock, entropy, outbox_capacity, .. } = options;
+        let (horizon_ms, min_key_len) = (options.key_horizon.map(millis), options.min_key_len);
+        let meters = SharedMeters::default();
         // A later reconnection must find the same file, wherever the process is by then.
         let path = std::path::absolute(path).map_err(|error| LedgerError::Storage(error.into()))?;
         let site = Arc::new(Site {
@@ -68,16 +76,31 @@ impl Ledger {
             busy_timeout: busy_timeout.min(MAX_BUSY_TIMEOUT),
             durability: options.durability,
             effect_time: options.effect_time,
+            meters: Arc::clone(&meters),
             opening: options.opening,
         });
-        let (db, secret) = site.found(secret.as_ref(), &entropy, &schema, clock.now())?;
+        let (db, secret, clock) = site.found(secret.as_ref(), &entropy, &schema, clock)?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
-        let writer =
-            Writer::start(Lane::new(Arc::clone(&site), Access::Write, db), options.executor, options.effect_time)?;
-        let retention_ms = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
-        let (task_limits, task_watchers) = (options.tasks, Arc::default());
-        let inner = Inner { secret, clock, entropy, retention_ms, task_limits, task_watchers, site, reader, writer };
-        Ok(Self { inner: Arc::new(inner) })
+        let lane = Lane::new(Arc::clone(&site), Access::Write, db);
+        let writer = Writer::start(lane, options.executor, options.effect_time, Arc::clone(&meters))?;
+        let retention_ms = millis(retention);
+        Ok(Self {
+            inner: Arc::new(Inner {
+                secret,
+                clock,
+                entropy,
+                retention_ms,
+                horizon_ms,
+                min_key_len,
+                outbox_capacity,
+                meters,
+                task_limits: options.tasks,
+                task_watchers: Arc::default(),
+                site,
+                reader,
+                writer,
+            }),
+        })
     }
 
     /// Runs `effect` once for the key of `request`, and answers every call with what it came to.
@@ -99,13 +122,13 @@ impl Ledger {
         F: FnMut(&mut EffectTx<'_>) -> Result<T, EffectError<T>> + Send + 'static,
     {
         let call = self.call(request)?;
-        // A record never goes away, so what is found without the write lock holds. A miss proves nothing.
+        // An answer never changes, so what is found without the write lock holds. A miss proves nothing.
         let stored = self.inner.reader.with(|db| record::find(&db.conn, &call.scope, &call.key))?;
         let answer = match settle(stored, &call)? {
             Some(answer) => answer,
             None => self.inner.writer.wait(keyed(call, job(effect)))?,
         };
-        answer.executed()
+        answer.executed(&self.inner.meters)
     }
 
     /// As [`Ledger::execute`], without blocking the thread that polls, and on any runtime.
@@ -127,7 +150,8 @@ impl Ledger {
     {
         // Replays go the same way: a lookup on this thread could wait for the disk.
         let answering = self.call(request).and_then(|call| self.inner.writer.submit(keyed(call, job(effect))));
-        async move { answering?.await.unwrap_or(Err(LedgerError::Closed))?.executed() }
+        let meters = Arc::clone(&self.inner.meters);
+        async move { answering?.await.unwrap_or(Err(LedgerError::Closed))?.executed(&meters) }
     }
 
     /// Runs `effect` in one transaction, and counts it. **Every call runs it**, also a retry of a call that succeeded.
@@ -232,17 +256,29 @@ impl Ledger {
     }
 
     pub(crate) fn call(&self, request: &Request<'_>) -> Result<Call, LedgerError> {
-        let Inner { secret, clock, retention_ms, .. } = &*self.inner;
         let Request { scope, key, arguments, version, exclude } = *request;
+        let min = self.inner.min_key_len;
+        if key.as_str().len() < min {
+            return Err(LedgerError::InvalidKey { min });
+        }
         let canonical = canonical_arguments(arguments, exclude).map_err(LedgerError::InvalidArguments)?;
-        Ok(Call {
+        let fingerprint = self.inner.secret.fingerprint(scope, version, &canonical);
+        Ok(Call { fingerprint, ..self.call_without_fingerprint(scope, key) })
+    }
+
+    /// A call that is compared with nothing.
+    pub(crate) fn call_without_fingerprint(&self, scope: &Scope, key: &Key) -> Call {
+        let Inner { secret, clock, retention_ms, horizon_ms, outbox_capacity, .. } = &*self.inner;
+        Call {
             scope: scope.clone(),
             key: key.clone(),
-            fingerprint: secret.fingerprint(scope, version, &canonical),
+            fingerprint: [0; 32],
             secret: secret.clone(),
             clock: clock.clone(),
             retention_ms: *retention_ms,
-        })
+            horizon_ms: *horizon_ms,
+            outbox_capacity: *outbox_capacity,
+        }
     }
 }
 
@@ -260,9 +296,13 @@ fn unkeyed(scope: &Scope, mut job: Job) -> (Unit<Vec<u8>>, Answering<Vec<u8>>) {
 }
 
 impl Answer {
-    fn executed<T: DeserializeOwned>(self) -> Result<Executed<T>, LedgerError> {
+    fn executed<T: DeserializeOwned>(self, meters: &Meters) -> Result<Executed<T>, LedgerError> {
         let value = decode(&self.body).ok_or(LedgerError::ResultType)?;
-        Ok(if self.replayed { Executed::Replayed(value) } else { Executed::Fresh(value) })
+        if !self.replayed {
+            return Ok(Executed::Fresh(value));
+        }
+        meters.replays.add();
+        Ok(Executed::Replayed(value))
     }
 }
 

@@ -34,6 +34,11 @@
 //! - Every answer, fresh or replayed, is decoded from stored bytes: no two callers share a value.
 //! - Raw arguments are never stored. What is stored of them is a keyed hash.
 //! - An effect cannot end, split or outlive its transaction.
+//! - An effect in another system ([`Ledger::begin`]) is durably started before it may be sent. It is sent again only to a
+//!   system that is declared to recognise it; else its key is in doubt until its sender or a person says what happened.
+//! - A message ([`EffectTx::enqueue`], [`Ledger::outbox`]) leaves only after the commit of its effect, in the order of its
+//!   line, and under the same rule.
+//! - Nothing that is open is ever collected, and no clock makes a key run again ([`Ledger::collect`]).
 //! - A durable [task](Tasks) is created with its key, has one worker at a time and one end, and is never run again by
 //!   itself while a step outside of the file may be under way.
 //!
@@ -42,28 +47,40 @@
 #![forbid(unsafe_code)]
 
 pub mod admin;
+mod audit;
 mod effect;
 mod error;
+mod external;
 mod file;
 mod guard;
 mod lane;
 mod ledger;
+mod mutant;
 mod options;
+mod outbox;
 mod record;
 mod request;
+mod retention;
 mod schema;
 mod secret;
+mod stats;
 mod sync;
 mod task;
+mod time;
 mod transaction;
 mod writer;
 
+pub use audit::{Action, AuditEntry};
 pub use effect::{EffectError, EffectTx, ReadTx};
 pub use error::{BoxError, LedgerError};
+pub use external::{Attempt, Begun, External, InDoubt, Resolved, Upstream};
 pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Opening, Options};
+pub use outbox::{Delivery, EnqueueError, Message, MessageId, Outbox, Report, Stuck, Target};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
+pub use retention::Collected;
 pub use secret::Secret;
+pub use stats::Stats;
 pub use task::{
     Body, Changed, Checkpoint, Claimed, Input, Lease, LiveTask, Progress, Resolution, Snapshot, TaskError, TaskId,
     TaskLimits, TaskSpec, Tasks,
@@ -71,6 +88,7 @@ pub use task::{
 
 /// The SQLite binding whose [`rusqlite::Params`], [`rusqlite::Row`] and errors an effect uses.
 pub use rusqlite;
+pub use steady_core::backoff::Backoff;
 pub use steady_core::idempotency::{CanonicalError, Key, Scope, State};
 pub use steady_core::task::{Revision, Status};
 pub use steady_core::time::WallTime;

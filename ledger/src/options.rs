@@ -22,6 +22,15 @@ pub struct Options {
     pub busy_timeout: Duration,
     /// How long a result is replayed. After that its key is refused, and still never runs again. Default: 7 days.
     pub retention: Duration,
+    /// How old a new key may be if it carries its time, as a UUID of version 7 and a ULID (in upper case) do. Older ones are
+    /// refused before anything runs, and in return [`Ledger::collect`](crate::Ledger::collect) deletes their tombstones
+    /// too. Other keys are not concerned. Choose it longer than any client retries. Default: none, tombstones stay for ever.
+    pub key_horizon: Option<Duration>,
+    /// The shortest key that is taken, in bytes. A short key is easily chosen twice. Default: 1.
+    pub min_key_len: usize,
+    /// How many messages may wait in the outbox, over all targets; an effect that leaves more is rolled back. Default:
+    /// 100,000.
+    pub outbox_capacity: u32,
     /// The key of the fingerprints. Default: 32 random bytes, made with the file and kept in it.
     pub secret: Option<Secret>,
     /// Where the ledger reads the time of its records. Default: the system's clock.
@@ -50,6 +59,9 @@ impl Default for Options {
             schema: Cow::Borrowed(""),
             busy_timeout: Duration::from_secs(5),
             retention: Duration::from_secs(7 * 24 * 60 * 60),
+            key_horizon: None,
+            min_key_len: 1,
+            outbox_capacity: 100_000,
             secret: None,
             clock: Clock::default(),
             entropy: Entropy::default(),

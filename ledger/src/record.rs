@@ -5,19 +5,31 @@ use steady_core::idempotency::{Key, Record, Scope, State};
 use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
-use crate::options::Clock;
 use crate::request::Reconciled;
 use crate::secret::Secret;
+use crate::time::Timekeeper;
 
 /// A keyed call, reduced to what is stored of it.
+#[derive(Clone)]
 pub(crate) struct Call {
     pub(crate) scope: Scope,
     pub(crate) key: Key,
     pub(crate) fingerprint: [u8; 32],
     pub(crate) secret: Secret,
-    pub(crate) clock: Clock,
+    pub(crate) clock: Timekeeper,
     /// How long its result is replayed, in milliseconds.
     pub(crate) retention_ms: i64,
+    /// How old a new key may be that carries a time, in milliseconds.
+    pub(crate) horizon_ms: Option<i64>,
+    /// How many messages may wait in the outbox.
+    pub(crate) outbox_capacity: u32,
+}
+
+impl Call {
+    /// The same call with the fingerprint of what is stored.
+    pub(crate) fn of(&self, record: &Record) -> Self {
+        Self { fingerprint: record.fingerprint, ..self.clone() }
+    }
 }
 
 /// A record as it was read.
@@ -41,6 +53,11 @@ impl Stored {
         Ok(body)
     }
 
+    /// Whether it has this outcome.
+    pub(crate) fn is_outcome(&self, secret: &Secret, state: State, body: &[u8]) -> bool {
+        self.record.state == state && self.digest == Some(secret.digest(&self.record.fingerprint, code(state), body))
+    }
+
     pub(crate) fn has_result(&self) -> bool {
         matches!(self.record.state, State::Committed | State::Rejected)
     }
@@ -57,7 +74,7 @@ impl Stored {
 
 const CORRUPT_STATE: LedgerError = LedgerError::Corrupt { part: "the state of a key is none that exists" };
 
-const fn code(state: State) -> u8 {
+pub(crate) const fn code(state: State) -> u8 {
     match state {
         State::Started { .. } => 1,
         State::Committed => 2,
@@ -78,13 +95,14 @@ fn state(code: i64, lease_until: Option<i64>) -> Option<State> {
     }
 }
 
+const FIND: &str = "
+    SELECT k.fingerprint, k.state, k.lease_until_ms, k.executions, k.recorded_ms, k.expires_ms, k.result_digest, r.body
+    FROM ledger_key AS k LEFT JOIN ledger_result AS r ON r.id = k.result_id
+    WHERE k.principal = ?1 AND k.operation = ?2 AND k.key = ?3";
+
 /// The record of a key, as of the current transaction.
 pub(crate) fn find(conn: &Connection, scope: &Scope, key: &Key) -> Result<Option<Stored>, LedgerError> {
-    let mut statement = conn.prepare_cached(
-        "SELECT k.fingerprint, k.state, k.lease_until_ms, k.executions, k.recorded_ms, k.expires_ms, k.result_digest, r.body
-         FROM ledger_key AS k LEFT JOIN ledger_result AS r ON r.id = k.result_id
-         WHERE k.principal = ?1 AND k.operation = ?2 AND k.key = ?3",
-    )?;
+    let mut statement = conn.prepare_cached(FIND)?;
     let row = statement.query_row((&*scope.principal, &*scope.operation, key.as_str()), read).optional()?;
     row.map(|stored| stored.ok_or(CORRUPT_STATE)).transpose()
 }
@@ -105,8 +123,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Option<Stored>> {
 
 /// Stores the outcome of a call beside its effect. Fails if the key has a record.
 pub(crate) fn insert(conn: &Connection, call: &Call, state: State, body: &[u8]) -> Result<(), LedgerError> {
-    conn.prepare_cached("INSERT INTO ledger_result(body) VALUES (?1)")?.execute([body])?;
-    let result = conn.last_insert_rowid();
+    let (result, digest) = store_result(conn, call, state, body)?;
     let now = call.clock.now().unix_millis();
     let mut statement = conn.prepare_cached(
         "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, result_id, result_digest,
@@ -121,11 +138,22 @@ pub(crate) fn insert(conn: &Connection, call: &Call, state: State, body: &[u8]) 
         code(state),
         i64::from(state == State::Committed),
         result,
-        call.secret.digest(&call.fingerprint, code(state), body),
+        digest,
         now,
         now.saturating_add(call.retention_ms),
     ))?;
     Ok(())
+}
+
+/// Stores the bytes of an outcome. Returns what its key has to name: their id and their digest.
+pub(crate) fn store_result(
+    conn: &Connection,
+    call: &Call,
+    state: State,
+    body: &[u8],
+) -> Result<(i64, [u8; 32]), LedgerError> {
+    conn.prepare_cached("INSERT INTO ledger_result(body) VALUES (?1)")?.execute([body])?;
+    Ok((conn.last_insert_rowid(), call.secret.digest(&call.fingerprint, code(state), body)))
 }
 
 /// Counts a committed effect without a key.
@@ -144,4 +172,41 @@ pub(crate) fn unkeyed(conn: &Connection, scope: &Scope) -> Result<u64, LedgerErr
         conn.prepare_cached("SELECT executions FROM ledger_unkeyed WHERE principal = ?1 AND operation = ?2")?;
     let count = statement.query_row((&*scope.principal, &*scope.operation), |row| row.get::<_, i64>(0)).optional()?;
     Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::file::{Access, Site};
+    use crate::options::{Clock, Durability, Entropy, Opening};
+
+    /// A lookup takes some microseconds, and to compile its statement several times as long.
+    #[test]
+    fn a_lookup_is_compiled_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = Site {
+            path: dir.path().join("shop.db"),
+            vfs: None,
+            busy_timeout: Duration::from_secs(5),
+            durability: Durability::Full,
+            effect_time: Duration::from_secs(5),
+            meters: Arc::default(),
+            opening: Opening::CreateOrMigrate,
+        };
+        let (writer, ..) = site.found(None, &Entropy::default(), "", Clock::default()).unwrap();
+        let reader = site.connect(Access::Read).unwrap();
+        for db in [&writer, &reader] {
+            for key in ["order-1", "order-2", "order-3"] {
+                let found = find(&db.conn, &Scope::new("tenant-1", "charge"), &Key::parse(key).unwrap());
+                assert!(found.unwrap().is_none());
+            }
+            let statement = db.conn.prepare_cached(FIND).unwrap();
+            assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
-use steady_core::idempotency::Scope;
+use steady_core::idempotency::{Key, Scope};
 
 /// The key of a ledger's fingerprints: 32 bytes that nobody else knows.
 ///
@@ -37,6 +37,20 @@ impl Secret {
         self.hash(b"result", &[fingerprint, &[state], body])
     }
 
+    /// The key that another system gets for a key of this ledger.
+    pub(crate) fn upstream_key(&self, scope: &Scope, key: &Key) -> Box<str> {
+        base32(
+            &self.hash(b"upstream", &[scope.principal.as_bytes(), scope.operation.as_bytes(), key.as_str().as_bytes()]),
+        )
+    }
+
+    /// The key that another system gets for a message of a key.
+    pub(crate) fn message_key(&self, scope: &Scope, key: &Key, ordinal: u32) -> Box<str> {
+        let Scope { principal, operation } = scope;
+        let parts = [principal.as_bytes(), operation.as_bytes(), key.as_str().as_bytes(), &ordinal.to_be_bytes()];
+        base32(&self.hash(b"message", &parts))
+    }
+
     /// What tells whether a file was made with this secret.
     pub(crate) fn check(&self) -> [u8; 32] {
         self.hash(b"check", &[])
@@ -55,6 +69,17 @@ impl Secret {
         }
         mac.finalize().into_bytes().into()
     }
+}
+
+/// The first 200 bits in 40 characters, in the alphabet of RFC 4648 in lower case.
+fn base32(hash: &[u8; 32]) -> Box<str> {
+    const ALPHABET: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let digit = |index: usize| {
+        let bit = index * 5;
+        let pair = u16::from_be_bytes([hash[bit / 8], hash[bit / 8 + 1]]);
+        char::from(ALPHABET[usize::from(pair >> (11 - bit % 8)) % 32])
+    };
+    (0..40).map(digit).collect::<String>().into()
 }
 
 impl fmt::Debug for Secret {
@@ -86,6 +111,27 @@ mod tests {
         assert_ne!(secret.fingerprint(&scope, 1, b"fp1oe"), secret.fingerprint(&scope, 2, b"fp1oe"));
         assert_ne!(secret.digest(&[0; 32], 2, b"x"), secret.digest(&[0; 32], 3, b"x"));
         assert_ne!(secret.digest(&[0; 32], 2, b"x"), secret.digest(&[1; 32], 2, b"x"));
+    }
+
+    /// Frozen: a changed byte here means that another system sees another request.
+    #[test]
+    fn golden_upstream_key() {
+        let key = |text| Key::parse(text).unwrap();
+        let of = |principal, operation, text| {
+            Secret::new([7; 32]).upstream_key(&Scope::new(principal, operation), &key(text))
+        };
+        assert_eq!(&*of("tenant-1", "reserve", "order-7"), "qqdgbccnb6qyaszvvqzxqzy42k6d5b3anlepssfv");
+        let message = Secret::new([7; 32]).message_key(&Scope::new("tenant-1", "reserve"), &key("order-7"), 258);
+        assert_eq!(&*message, "zipdoygchz7knd2ijcxbvv4wfdwws72yrrytqlhn");
+        assert_ne!(of("ab", "c", "d"), of("a", "bc", "d"));
+        assert_ne!(of("a", "bc", "d"), of("a", "b", "cd"));
+    }
+
+    #[test]
+    fn base32_is_that_of_rfc_4648() {
+        let mut bytes = [0; 32];
+        bytes[..25].copy_from_slice(b"foobarfoobarfoobarfoobarf");
+        assert_eq!(&*base32(&bytes), "mzxw6ytbojtg633cmfzgm33pmjqxeztpn5rgc4tg");
     }
 
     #[test]

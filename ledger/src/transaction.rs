@@ -11,6 +11,7 @@ use crate::effect::{EffectTx, Job, Outcome};
 use crate::error::LedgerError;
 use crate::file::Db;
 use crate::guard::{Inside, Speaker};
+use crate::outbox::{self, message::Outgoing};
 use crate::record::{self, Call, Stored};
 
 // Each names the ledger, so that no effect can reach the compiled statement (see `guard::names_ledger`).
@@ -116,7 +117,13 @@ pub(crate) struct Answer {
 
 /// The answer that follows from what is stored; none if the effect has to run.
 pub(crate) fn settle(stored: Option<Stored>, call: &Call) -> Result<Option<Answer>, LedgerError> {
-    match (decide(stored.as_ref().map(|stored| &stored.record), &call.fingerprint, call.clock.now()), stored) {
+    let record = stored.as_ref().map(|stored| stored.record);
+    let now = match record.map(|record| record.state) {
+        // A lease is a matter of the clock as it is.
+        Some(State::Started { .. }) => call.clock.shown(),
+        Some(State::Committed | State::Rejected | State::InDoubt | State::Expired) | None => call.clock.now(),
+    };
+    match (decide(record.as_ref(), &call.fingerprint, now), stored) {
         (Verdict::Execute, _) => Ok(None),
         (Verdict::Replay, Some(stored)) => Ok(Some(Answer { body: stored.verified(&call.secret)?, replayed: true })),
         (Verdict::Replay, None) => Err(LedgerError::Corrupt { part: "a record vanished" }),
@@ -132,8 +139,13 @@ pub(crate) fn run_keyed(db: &Db, call: &Call, job: &mut Job) -> Result<Answer, L
     if let Some(answer) = settle(record::find(&db.conn, &call.scope, &call.key)?, call)? {
         return Ok(answer);
     }
-    let (state, body) = run_effect(db, job)?;
+    call.check_age(&db.conn)?;
+    let mut outgoing = Vec::new();
+    let (state, body) = run_effect(db, job, Some(&mut outgoing))?;
     record::insert(&db.conn, call, state, &body)?;
+    if state == State::Committed {
+        outbox::store::enqueue(&db.conn, call, &outgoing)?;
+    }
     Ok(Answer { body, replayed: false })
 }
 
@@ -145,20 +157,25 @@ pub(crate) fn look_up(db: &Db, call: &Call) -> Result<Option<Answer>, LedgerErro
 
 /// Runs a call without a key, and counts it.
 pub(crate) fn run_unkeyed(db: &Db, scope: &Scope, job: &mut Job) -> Result<Vec<u8>, LedgerError> {
-    let (state, body) = run_effect(db, job)?;
+    let (state, body) = run_effect(db, job, None)?;
     if state == State::Committed {
         record::count_unkeyed(&db.conn, scope)?;
     }
     Ok(body)
 }
 
-/// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal.
-pub(crate) fn run_effect(db: &Db, job: &mut Job) -> Result<(State, Vec<u8>), LedgerError> {
+/// Runs an effect in the savepoint of its unit, so that a refusal leaves nothing of it but the refusal. Its messages go
+/// to `outgoing`; without one it may have none.
+pub(crate) fn run_effect(
+    db: &Db,
+    job: &mut Job,
+    outgoing: Option<&mut Vec<Outgoing>>,
+) -> Result<(State, Vec<u8>), LedgerError> {
     let outcome = {
         let _speaking = db.guard.speak(Speaker::Effect);
         let _limit = db.guard.limit_time();
         let _inside = Inside::enter();
-        let mut tx = EffectTx::new(&db.conn);
+        let mut tx = EffectTx::new(&db.conn, outgoing);
         panic::catch_unwind(AssertUnwindSafe(|| job(&mut tx)))
     };
     if db.guard.is_out_of_time() {

@@ -6,6 +6,7 @@ mod current;
 pub(crate) mod queue;
 pub(crate) mod reply;
 pub(crate) mod unit;
+mod upkeep;
 
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -14,10 +15,12 @@ use crate::error::LedgerError;
 use crate::guard::Inside;
 use crate::lane::Lane;
 use crate::options::Executor;
+use crate::stats::SharedMeters;
 use crate::sync::{Arc, Mutex};
 use current::Current;
 use queue::{Queue, Refused};
 use unit::{Answering, Unit, Work};
+use upkeep::{IDLE, Upkeep};
 
 /// How many units may wait. Each is some hundred bytes, and what its effect captured.
 const CAPACITY: usize = 4096;
@@ -35,15 +38,24 @@ struct Shared {
     queue: Queue<Box<dyn Work>>,
     lane: Lane,
     current: Current,
+    meters: SharedMeters,
+    upkeep: Upkeep,
     /// How long a unit may run before those that come later are refused.
     patience: Duration,
 }
 
 impl Writer {
-    pub(crate) fn start(lane: Lane, executor: Executor, patience: Duration) -> Result<Self, LedgerError> {
-        let shared = Arc::new(Shared { queue: Queue::new(CAPACITY), lane, current: Current::default(), patience });
+    pub(crate) fn start(
+        lane: Lane,
+        executor: Executor,
+        patience: Duration,
+        meters: SharedMeters,
+    ) -> Result<Self, LedgerError> {
+        let upkeep = Upkeep::new(meters.clone());
+        let (queue, current) = (Queue::new(CAPACITY), Current::default());
+        let shared = Arc::new(Shared { queue, lane, current, meters, upkeep, patience });
         let inline = matches!(executor, Executor::Inline);
-        let thread = if inline { None } else { Some(shared.spawn()?) };
+        let thread = if inline { None } else { Some(Shared::spawn(Arc::clone(&shared))?) };
         Ok(Self { shared, thread: Mutex::new(thread), inline })
     }
 
@@ -55,17 +67,21 @@ impl Writer {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);
         }
-        let Shared { queue, lane, current, patience } = &*self.shared;
+        let Shared { queue, current, patience, .. } = &*self.shared;
         if self.inline {
-            batch::run(lane, current, vec![Box::new(unit)]);
+            self.shared.run(vec![Box::new(unit)]);
             return Ok(answering);
         }
         if let Some(operation) = current.longer_than(*patience) {
+            self.shared.meters.turned_away.add();
             return Err(LedgerError::Busy { operation: Some(operation) });
         }
         match queue.push(Box::new(unit)) {
             Ok(()) => Ok(answering),
-            Err(Refused::Full) => Err(LedgerError::Busy { operation: current.operation() }),
+            Err(Refused::Full) => {
+                self.shared.meters.turned_away.add();
+                Err(LedgerError::Busy { operation: current.operation() })
+            }
             Err(Refused::Closed) => Err(LedgerError::Closed),
         }
     }
@@ -73,6 +89,11 @@ impl Writer {
     /// Takes in a unit and waits for its answer.
     pub(crate) fn wait<R: Send + 'static>(&self, unit: (Unit<R>, Answering<R>)) -> Result<R, LedgerError> {
         self.submit(unit)?.wait().unwrap_or(Err(LedgerError::Closed))
+    }
+
+    /// How many units wait, and the most that have waited at once.
+    pub(crate) fn depth(&self) -> (usize, usize) {
+        self.shared.queue.depth()
     }
 
     /// Does what was taken in, and closes the connection.
@@ -103,12 +124,29 @@ impl Drop for Writer {
 }
 
 impl Shared {
-    fn spawn(self: &Arc<Self>) -> Result<JoinHandle<Result<(), LedgerError>>, LedgerError> {
-        let shared = Arc::clone(self);
+    fn run(&self, units: Vec<Box<dyn Work>>) {
+        batch::run(self, units);
+        self.upkeep.after_batch(&self.lane);
+    }
+
+    /// What waits, once something does. Until then it looks after the log, as long as that has something to be moved.
+    fn take(&self) -> Option<Vec<Box<dyn Work>>> {
+        while self.upkeep.is_wanted() {
+            let units = self.queue.take_within(MAX_BATCH, IDLE)?;
+            if !units.is_empty() {
+                return Some(units);
+            }
+            self.upkeep.checkpoint(&self.lane);
+        }
+        self.queue.take(MAX_BATCH)
+    }
+
+    /// Not a method: the locks that stand in under loom have no such receiver.
+    fn spawn(shared: Arc<Self>) -> Result<JoinHandle<Result<(), LedgerError>>, LedgerError> {
         let body = move || {
             let _rest = Rest(&shared.queue);
-            while let Some(units) = shared.queue.take(MAX_BATCH) {
-                batch::run(&shared.lane, &shared.current, units);
+            while let Some(units) = shared.take() {
+                shared.run(units);
             }
             shared.lane.close()
         };

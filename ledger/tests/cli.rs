@@ -3,9 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use serde_json::Value;
-use steady_ledger::{EffectError, Executed, Key, Ledger, Options, Request, Scope, Secret, rusqlite};
+use steady_ledger::{Begun, EffectError, Executed, External, Key, Ledger, Options, Request, Scope, Secret, rusqlite};
 
 /// What only the caller may see.
 const SECRET_RESULT: &str = "card-4111-1111-1111-1111";
@@ -167,4 +168,56 @@ fn a_configured_secret_is_read_from_a_file() {
     assert!(with(&"ac".repeat(32)).1["error"].as_str().unwrap().contains("another secret"));
     assert!(with("ab").1["error"].as_str().unwrap().contains("64 hexadecimal digits"));
     assert_eq!(answer(&["inspect"], &files.file()).0, 2);
+}
+
+#[test]
+fn a_key_in_doubt_is_resolved_once_and_the_decision_is_written_down() {
+    let files = Files::new();
+    let (scope, key) = (Scope::new("tenant-1", "charge"), Key::parse("order-7").unwrap());
+    let request = Request::new(&scope, &key, "{}");
+    let ledger = files.open(Options::default());
+    let Begun::Send(attempt) = ledger.begin::<Value>(&request, &External::new(Duration::from_secs(30))).unwrap() else {
+        panic!("a new key is this caller's to send");
+    };
+    let order = ["--principal", "tenant-1", "--operation", "charge", "order-7"];
+    let decision = ["--committed", r#"{"charge":"ch_1"}"#, "--actor", "ops", "--note", "seen in the dashboard"];
+    let resolve = [&["resolve"], &order[..], &decision[..]].concat();
+    let (code, refused) = answer(&resolve, &files.file());
+    assert_eq!(code, 2, "its sender still has its lease: {refused}");
+    attempt.in_doubt().unwrap();
+
+    assert_eq!(answer(&resolve, &files.file()), (0, serde_json::json!({ "resolved": "committed" })));
+    assert_eq!(answer(&resolve, &files.file()).0, 2, "a decision is made once");
+    let (_, known) = answer(&[&["reconcile"], &order[..], &["--result"]].concat(), &files.file());
+    assert_eq!((&known["state"], &known["result"]["charge"]), (&Value::from("committed"), &Value::from("ch_1")));
+    let last = known["audit"].as_array().unwrap().last().unwrap();
+    assert_eq!((&last["action"], &last["actor"]), (&Value::from("resolved_committed"), &Value::from("ops")));
+    let Begun::Replayed(value) = ledger.begin::<Value>(&request, &External::new(Duration::from_secs(30))).unwrap()
+    else {
+        panic!("the outcome is known");
+    };
+    assert_eq!(value["charge"], "ch_1");
+
+    let bad = [&["resolve"], &order[..], &["--committed", "{", "--actor", "ops", "--note", "x"]].concat();
+    assert!(answer(&bad, &files.file()).1["error"].as_str().unwrap().contains("--committed is no JSON"));
+}
+
+#[test]
+fn gc_deletes_results_that_are_past_their_retention_and_keeps_their_keys() {
+    let files = Files { dir: tempfile::tempdir().unwrap() };
+    let ledger = files.open(Options { retention: Duration::ZERO, ..Options::default() });
+    let (scope, key) = (Scope::new("tenant-1", "charge"), Key::parse("order-1").unwrap());
+    ledger.execute(&Request::new(&scope, &key, "{}"), |_| Ok(SECRET_RESULT.to_owned())).unwrap().into_inner();
+    // Retention ends once the clock has moved on.
+    let expired = loop {
+        let (code, collected) = answer(&["gc"], &files.file());
+        assert_eq!(code, 0, "{collected}");
+        match collected["expired"].as_u64().unwrap() {
+            0 => std::thread::yield_now(),
+            count => break count,
+        }
+    };
+    assert_eq!(expired, 1);
+    let (_, known) = answer(&[&["reconcile"], &ORDER_1[..], &["--result"]].concat(), &files.file());
+    assert_eq!((&known["state"], known.get("result")), (&Value::from("expired"), None));
 }

@@ -3,7 +3,9 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use steady_stdio::{Context, Reply, RpcError, ServerConfig, StdioConfig, ToolCall, Tools, run_stdio_with};
+use steady_stdio::{
+    Context, Reply, RpcError, ServerConfig, Shutdown, Signals, StdioConfig, ToolCall, Tools, run_stdio_with,
+};
 
 const ANY: &str = r#"{"type":"object"}"#;
 
@@ -73,7 +75,96 @@ fn block(_call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
     }
 }
 
+/// Blocks the thread that serves the connection.
+async fn hog(call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
+    cx.report(1.0, None, "hogging");
+    cx.checkpoint().await?;
+    block(call, cx)
+}
+
+/// Answers once the server was asked to end, and not before.
+async fn finish(shutdown: Shutdown, cx: Context) -> Result<Reply, RpcError> {
+    cx.report(1.0, None, "finishing");
+    while !shutdown.is_draining() {
+        cx.sleep_until(cx.now() + Duration::from_millis(5)).await?;
+    }
+    cx.sleep_until(cx.now() + Duration::from_millis(100)).await?;
+    Ok(Reply::text("finished"))
+}
+
+/// A result of so many bytes.
+async fn big(call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
+    Ok(Reply::text(&"x".repeat(call.arguments::<Arguments>()?.to as usize)))
+}
+
+/// Answers, and goes on reporting from a task of its own that nobody stops.
+async fn after(_call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
+    cx.report(1.0, None, "before");
+    let task = cx.clone();
+    tokio::spawn(async move {
+        for n in 2u32.. {
+            task.report(n.into(), None, "after");
+            tokio::task::yield_now().await;
+        }
+    });
+    Ok(Reply::text("answered"))
+}
+
+/// Goes on reporting after its cancellation, on both ways, until it is dropped.
+async fn deaf(_call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
+    for n in 1u32.. {
+        cx.report(n.into(), None, "deaf");
+        let _over = cx.report_all((n * 2).into(), None, "deaf").await;
+        tokio::task::yield_now().await;
+    }
+    Ok(Reply::text("never"))
+}
+
+/// Reports a million times, 200 bytes each, and says on standard error when it is through.
+#[expect(clippy::print_stderr, reason = "the test listens there while it does not read the answers")]
+async fn million(_call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
+    let text = "x".repeat(200);
+    for n in 1..=1_000_000u32 {
+        cx.report(n.into(), Some(1e6), &text);
+        if n % 1000 == 0 {
+            cx.checkpoint().await?;
+        }
+    }
+    eprintln!("through");
+    Ok(Reply::text("a million"))
+}
+
+/// Prints, as a library might, in this process and in a child of it.
+#[expect(clippy::print_stdout, reason = "that is what is tested")]
+async fn print(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
+    println!("printed by the handler");
+    print!("half a line,");
+    let child = std::process::Command::new("sh").args(["-c", "echo printed by a child"]).status();
+    Ok(Reply::text(if child.is_ok() { "printed" } else { "no shell" }))
+}
+
+/// What the tests choose by arguments.
+fn config(shutdown: &Shutdown) -> StdioConfig {
+    let mut server = ServerConfig { shutdown: shutdown.clone(), ..ServerConfig::default() };
+    server.requests.in_flight = 8;
+    server.max_result = 1 << 20;
+    let mut config = StdioConfig { max_message: 4096, server, ..StdioConfig::default() };
+    for argument in std::env::args().skip(1) {
+        match argument.as_str() {
+            "patient" => config.server.shutdown_limit = Duration::from_secs(3600),
+            "no-signals" => config.signals = Signals::Ignore,
+            "interrupt" => config.signals = Signals::TerminateAndInterrupt,
+            "unlimited" => config.server.requests.progress_interval = Duration::ZERO,
+            "no-guard" => config.guard_stdout = false,
+            other => panic!("no such choice: {other}"),
+        }
+    }
+    config
+}
+
 fn main() -> ExitCode {
+    let shutdown = Shutdown::new();
+    let config = config(&shutdown);
     let tools = Tools::new("fixture", "0.0.0")
         .tool("echo", "Says it again.", ANY, echo)
         .tool("wait", "Waits for its cancellation.", ANY, wait)
@@ -82,8 +173,13 @@ fn main() -> ExitCode {
         .tool("flood", "Reports without end.", ANY, flood)
         .tool("stutter", "Reports twice, then waits.", ANY, stutter)
         .tool("panics", "Panics.", ANY, panics)
+        .tool("big", "Answers much.", ANY, big)
+        .tool("after", "Reports after its answer.", ANY, after)
+        .tool("deaf", "Reports after its cancellation.", ANY, deaf)
+        .tool("million", "Reports a million times.", ANY, million)
+        .tool("hog", "Blocks the connection.", ANY, hog)
+        .tool("finish", "Waits for the shutdown.", ANY, move |_, cx| finish(shutdown.clone(), cx))
+        .tool("print", "Prints.", ANY, print)
         .blocking_tool("block", "Blocks.", ANY, block);
-    let mut server = ServerConfig::default();
-    server.requests.in_flight = 8;
-    run_stdio_with(tools, StdioConfig { max_message: 4096, server })
+    run_stdio_with(tools, config)
 }

@@ -89,5 +89,5 @@ fn main() -> ExitCode {
     let mut server = ServerConfig::default();
     server.requests.in_flight = 1024;
     server.outbound.kept_bytes = 256 << 20;
-    run_stdio_with(tools, StdioConfig { max_message: 32 << 20, server })
+    run_stdio_with(tools, StdioConfig { max_message: 32 << 20, server, ..StdioConfig::default() })
 }

@@ -26,6 +26,9 @@
 //! | a line that is no message | it costs itself only; at most one id-less error goes out (rule S2) |
 //! | the end of input | handlers are cancelled, then a short drain, then the future ends (rule S3) |
 //! | more requests than the cap | each more is refused with an error |
+//! | SIGTERM, under [`run_stdio`] | what runs may finish, new requests are refused, then it exits; see [`Shutdown`] |
+//!
+//! Whatever the process prints to standard output goes to standard error meanwhile; see [`StdoutGuard`].
 //!
 //! A client (feature `client`) is in the module `client`: it spawns a server as a child process and looks after it, or
 //! attaches to any pair of streams.
@@ -33,21 +36,27 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+#[cfg(all(unix, feature = "server"))]
+mod guard;
 #[cfg(any(feature = "client", feature = "server"))]
 mod line;
 #[cfg(any(feature = "client", feature = "server"))]
 mod ports;
 #[cfg(feature = "server")]
 mod server;
+#[cfg(all(unix, feature = "server"))]
+mod signals;
 #[cfg(any(feature = "server", all(feature = "client", windows)))]
 mod stream;
 
+#[cfg(all(unix, feature = "server"))]
+pub use guard::StdoutGuard;
 #[cfg(feature = "server")]
-pub use server::{StdioConfig, StdioError, run_stdio, run_stdio_with, serve, serve_stdio};
+pub use server::{Signals, StdioConfig, StdioError, run_stdio, run_stdio_with, serve, serve_stdio};
 pub use steady_core;
 #[cfg(feature = "server")]
 pub use steady_core::kernel::{
-    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, ToolCall,
-    Tools,
+    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, Shutdown,
+    Stats, ToolCall, Tools,
 };
 pub use steady_core::rpc::RpcError;

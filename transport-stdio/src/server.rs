@@ -18,11 +18,32 @@ pub struct StdioConfig {
     pub max_message: usize,
     /// Limits of the connection.
     pub server: ServerConfig,
+    /// Whether what the process prints to standard output goes to standard error, while standard output is served; see
+    /// `StdoutGuard`. Unix only. Default on: nothing but messages may be there (rule S1), and a library or a child process
+    /// that prints is more common than one that knows.
+    pub guard_stdout: bool,
+    /// Which signals end [`run_stdio_with`] in order. Unix only. Default [`Signals::Terminate`].
+    pub signals: Signals,
+}
+
+/// Signals that end a server in order: the first lets requests finish up to
+/// [`ServerConfig::shutdown_limit`], the second ends them at once. A handler that blocks the thread of the connection is
+/// given up when the limits are over, and the process exits with 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Signals {
+    /// None: the process is the program's own affair.
+    Ignore,
+    /// SIGTERM. A Ctrl-C goes to the host and to the server alike, and the host closes the input when it is ready.
+    #[default]
+    Terminate,
+    /// SIGTERM and SIGINT, for a server that is used from a shell.
+    TerminateAndInterrupt,
 }
 
 impl Default for StdioConfig {
     fn default() -> Self {
-        Self { max_message: 16 << 20, server: ServerConfig::default() }
+        Self { max_message: 16 << 20, server: ServerConfig::default(), guard_stdout: true, signals: Signals::default() }
     }
 }
 
@@ -62,9 +83,39 @@ where
 /// # Errors
 /// [`StdioError`].
 pub async fn serve_stdio(service: impl Service, config: StdioConfig) -> Result<ServerCounters, StdioError> {
+    let guard = Guard::install(&config)?;
+    serve_guarded(service, &guard, config).await
+}
+
+/// Standard output, kept aside or not.
+#[derive(Debug, Default)]
+struct Guard {
+    #[cfg(unix)]
+    stdout: Option<crate::StdoutGuard>,
+}
+
+impl Guard {
+    #[cfg_attr(not(unix), expect(unused_variables, reason = "there is no guard here"))]
+    fn install(config: &StdioConfig) -> Result<Self, StdioError> {
+        #[cfg(unix)]
+        if config.guard_stdout {
+            return Ok(Self { stdout: Some(crate::StdoutGuard::install().map_err(StdioError::Streams)?) });
+        }
+        Ok(Self::default())
+    }
+}
+
+async fn serve_guarded(
+    service: impl Service,
+    guard: &Guard,
+    config: StdioConfig,
+) -> Result<ServerCounters, StdioError> {
     let reader = stream::standard_input().map_err(StdioError::Streams)?;
-    let writer = stream::standard_output().map_err(StdioError::Streams)?;
-    serve(service, reader, writer, config).await
+    #[cfg(unix)]
+    let writer = stream::standard_output(guard.stdout.as_ref());
+    #[cfg(not(unix))]
+    let writer = stream::standard_output();
+    serve(service, reader, writer.map_err(StdioError::Streams)?, config).await
 }
 
 /// Serves over standard input and output with the default settings, then says how the process should exit.
@@ -81,7 +132,17 @@ pub fn run_stdio_with(service: impl Service, config: StdioConfig) -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&format!("no runtime: {error}")),
     };
-    let served = runtime.block_on(serve_stdio(service, config));
+    #[cfg(unix)]
+    if let Err(error) = crate::signals::watch(config.signals, &config.server) {
+        return failed(&format!("signals cannot be caught: {error}"));
+    }
+    let guard = match Guard::install(&config) {
+        Ok(guard) => guard,
+        Err(error) => return failed(&error.to_string()),
+    };
+    let served = runtime.block_on(serve_guarded(service, &guard, config));
+    // A handler that still runs must not print on the channel, now or later: the process ends with it moved.
+    std::mem::forget(guard);
     // Does not wait for blocking handlers: the process ends with `main`.
     runtime.shutdown_background();
     match served {

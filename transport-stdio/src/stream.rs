@@ -57,19 +57,29 @@ impl Output {
 #[cfg(feature = "server")]
 pub(crate) fn standard_input() -> io::Result<Input> {
     #[cfg(unix)]
-    if let Some(input) = unix::input(&io::stdin())? {
+    use std::os::fd::AsFd;
+    #[cfg(unix)]
+    if let Some(input) = unix::input(io::stdin().as_fd())? {
         return Ok(input);
     }
     Ok(Input::Thread(ThreadReader::start(io::stdin())?))
 }
 
-/// Opens standard output.
-#[cfg(feature = "server")]
-pub(crate) fn standard_output() -> io::Result<Output> {
-    #[cfg(unix)]
-    if let Some(output) = unix::output(&io::stdout())? {
+/// Opens standard output, which `guard` keeps if there is one.
+#[cfg(all(unix, feature = "server"))]
+pub(crate) fn standard_output(guard: Option<&crate::StdoutGuard>) -> io::Result<Output> {
+    use std::os::fd::AsFd;
+    let stdout = io::stdout();
+    let stdout = guard.map_or_else(|| stdout.as_fd(), AsFd::as_fd);
+    if let Some(output) = unix::output(stdout)? {
         return Ok(output);
     }
+    Ok(Output::Thread(ThreadWriter::start(std::fs::File::from(stdout.try_clone_to_owned()?))?))
+}
+
+/// Opens standard output.
+#[cfg(all(not(unix), feature = "server"))]
+pub(crate) fn standard_output() -> io::Result<Output> {
     Ok(Output::Thread(ThreadWriter::start(io::stdout())?))
 }
 

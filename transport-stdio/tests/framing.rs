@@ -54,6 +54,9 @@ fn the_methods_of_the_table_and_the_errors_around_it() {
         (request("2", "prompts/list", ""), "-32601"),
         (call(2, "nothing", "{}"), "there is no tool"),
         (call(2, "echo", "[]"), "arguments must be an object"),
+        (request("2", "tools/call", r#""name":"echo","name":"count","#), "must not name a member twice"),
+        (request("2", "tools/call", r#""name":7,"#), "params.name must be a string"),
+        (request("2", "tools/call", r#""na\u006de":"echo","arguments":null,"#), "\"result\""),
         (call(2, "echo", r#"{"text":7}"#), "expected a string"),
         (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#.to_owned(), "-32602"),
         (

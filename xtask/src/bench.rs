@@ -60,10 +60,17 @@ const BENCHES: &[Bench] = &[
         source: Source::Criterion { aim: 1.0, aims: &[] },
     },
     Bench {
+        name: "ledger",
+        package: "mcp-steady-ledger",
+        target: "ledger",
+        about: "calls beside the fsyncs of the same disk and beside raw SQL, replays, and the log under a long reader",
+        source: Source::Lines,
+    },
+    Bench {
         name: "stdio",
         package: "mcp-steady-stdio",
         target: "stdio",
-        about: "calls over stdio, and the time from end of input to exit",
+        about: "calls over stdio, cancellation, the end, a clean build; against rmcp if STEADY_RMCP_BENCH names its harness",
         source: Source::Lines,
     },
     Bench {

@@ -26,6 +26,9 @@ pub trait Seat {
 
     /// When the request wants its next tick.
     fn wake_at(&self) -> Option<Instant>;
+
+    /// How the request ended, if it has.
+    fn terminal(&self) -> Option<Terminal>;
 }
 
 impl Seat for ServedRequest {
@@ -37,5 +40,9 @@ impl Seat for ServedRequest {
 
     fn wake_at(&self) -> Option<Instant> {
         Self::wake_at(self)
+    }
+
+    fn terminal(&self) -> Option<Terminal> {
+        Self::terminal(self)
     }
 }

@@ -94,6 +94,8 @@ struct Entry<S> {
     seat: S,
     armed_at: Option<Instant>,
     running: bool,
+    /// Whether its end is counted.
+    counted: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -163,7 +165,8 @@ impl<S: Seat> RequestCoordinator<S> {
         if let Some(token) = &start.token {
             self.tokens.insert(token.clone());
         }
-        place.entry = Some(Entry { start: Box::new(start), seat: seat(request), armed_at: None, running: true });
+        place.entry =
+            Some(Entry { start: Box::new(start), seat: seat(request), armed_at: None, running: true, counted: false });
         self.counters.started += 1;
         Ok(handle)
     }
@@ -174,6 +177,7 @@ impl<S: Seat> RequestCoordinator<S> {
         let refusal = if self.is_duplicate(&start.id) {
             Refusal::DuplicateId
         } else if self.closed {
+            self.counters.refused_closing += 1;
             Refusal::Closed
         } else if start.token.as_ref().is_some_and(|token| self.tokens.contains(token)) {
             self.counters.duplicates += 1;
@@ -199,7 +203,6 @@ impl<S: Seat> RequestCoordinator<S> {
             self.counters.cancelled_late += 1;
             return Cancelled::TooLate(handle);
         }
-        self.counters.cancelled += 1;
         self.remove(handle).map_or(Cancelled::Unknown, |seat| Cancelled::Ended(handle, seat))
     }
 
@@ -243,12 +246,10 @@ impl<S: Seat> RequestCoordinator<S> {
             let Some(entry) = self.entry(handle) else { continue };
             entry.armed_at = None;
             let effect = entry.seat.handle(now, Event::Tick);
-            let next = entry.seat.wake_at();
-            if let Some(next) = next {
-                self.arm(handle, next);
-            }
-            if effect.ended().is_some() {
-                self.counters.timed_out += 1;
+            match entry.seat.wake_at() {
+                Some(next) => self.arm(handle, next),
+                // A clock ended it: this tick, or a report that came first, on the thread of its handler.
+                None => self.count_end(handle),
             }
             return Polled::Acted(handle, effect);
         }
@@ -347,7 +348,17 @@ impl<S: Seat> RequestCoordinator<S> {
         if place.generation == handle.generation { place.entry.as_mut() } else { None }
     }
 
+    /// Counts how the request ended, once.
+    fn count_end(&mut self, handle: Handle) {
+        let Some(entry) = self.entry(handle).filter(|entry| !entry.counted) else { return };
+        if let Some(terminal) = entry.seat.terminal() {
+            entry.counted = true;
+            self.counters.count(terminal);
+        }
+    }
+
     fn remove(&mut self, handle: Handle) -> Option<S> {
+        self.count_end(handle);
         let place = self.places.get_mut(handle.index as usize).filter(|place| place.generation == handle.generation)?;
         let entry = place.entry.take()?;
         self.timers.disarm(entry.armed_at, handle);

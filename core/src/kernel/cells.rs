@@ -10,7 +10,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 
 use super::mutant;
-use super::sync::{AtomicU64, Mutex, OnceLock, Ordering};
+use super::sync::{AtomicU64, Counter, Mutex, OnceLock, Ordering};
 use crate::outbound::{Handle, RETAINED, Slot};
 
 /// As many cells as places in the queue, made when the first is armed.
@@ -18,6 +18,8 @@ use crate::outbound::{Handle, RETAINED, Slot};
 pub(super) struct Cells {
     count: usize,
     cells: OnceLock<Box<[Cell]>>,
+    /// Values that were replaced in a cell that was settled since. Apart from what every reporter reads.
+    overwritten: Box<Counter>,
 }
 
 /// Two cache lines, which processors fetch in pairs.
@@ -38,6 +40,8 @@ struct Newest {
     fresh: bool,
     /// The longest text that it takes, in bytes: that of the waiting message, so that the queue's account holds.
     room: usize,
+    /// Values that it took, each in the place of an older one.
+    taken: u64,
     progress: f64,
     total: Option<f64>,
     text: String,
@@ -53,7 +57,8 @@ fn key(handle: Handle) -> u64 {
 impl Cells {
     /// For a queue of this capacity.
     pub(super) fn new(capacity: usize) -> Self {
-        let cells = Self { count: capacity.max(1).next_power_of_two(), cells: OnceLock::new() };
+        let cells =
+            Self { count: capacity.max(1).next_power_of_two(), cells: OnceLock::new(), overwritten: Box::default() };
         if cfg!(steady_loom) {
             // A model does not see that a `OnceLock` hands over what another thread made.
             cells.get();
@@ -86,6 +91,10 @@ impl Cells {
         true
     }
 
+    pub(super) fn overwritten(&self) -> u64 {
+        self.overwritten.get()
+    }
+
     fn get(&self) -> &[Cell] {
         self.cells.get_or_init(|| (0..self.count).map(|_| Cell::default()).collect())
     }
@@ -100,6 +109,7 @@ impl Cells {
             newest.armed = FREE;
         }
         if core::mem::take(&mut newest.fresh) {
+            self.overwritten.add(core::mem::take(&mut newest.taken));
             slot.progress = newest.progress;
             slot.total = newest.total;
             core::mem::swap(&mut slot.text, &mut newest.text);
@@ -120,6 +130,7 @@ impl Cell {
             return false;
         }
         newest.fresh = true;
+        newest.taken += 1;
         newest.progress = progress;
         newest.total = total;
         newest.text.clear();

@@ -8,16 +8,20 @@ use alloc::sync::Arc;
 use core::future::Future;
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 use std::io;
 
 use super::Ports;
 use super::alarm::Alarm;
-use super::engine::{Engine, ServerConfig, ServerCounters};
+use super::engine::{Engine, ServerConfig};
 use super::port::{Link, Received};
 use super::service::Service;
+use super::shutdown::Watch;
 use super::staging::Staging;
+use super::stats::ServerCounters;
 use crate::coordinator::Event;
 use crate::time::Instant;
+use crate::transport::Transport;
 
 /// How a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +32,17 @@ pub enum ConnectionError {
     Link(#[from] io::Error),
     /// The client took no byte for the write-stall limit.
     #[error("the client has not read for {0:?}; the connection was given up")]
-    Stalled(core::time::Duration),
+    Stalled(Duration),
+    /// Messages that waited at the end had not left when the flush limit was over.
+    #[error("not all that was written had left {0:?} after the end; the rest was given up")]
+    Unsent(Duration),
 }
 
 /// A served connection: a future that ends when the client closes the link.
 ///
-/// At the end of input every handler is cancelled; then handlers get the drain time to end, answers that wait get it to
-/// leave, and the future resolves, whatever a handler does.
+/// At the end of input every handler is cancelled; then handlers get the drain time to end, answers that wait get the flush
+/// limit to leave, and the future resolves, whatever a handler does. [`Shutdown`](super::Shutdown) ends it in order: what
+/// runs may finish first.
 pub struct Connection<S, L> {
     engine: Engine<S>,
     link: L,
@@ -44,7 +52,20 @@ pub struct Connection<S, L> {
     stalled_since: Option<Instant>,
     /// The client sends nothing more, as far as was read ahead.
     input_ended: bool,
-    closing: Option<Instant>,
+    watch: Watch,
+    closing: Option<Closing>,
+}
+
+/// How often a stalled connection, which handlers do not wake, takes a turn to say what was counted.
+const STALLED_LOOK: Duration = Duration::from_secs(1);
+
+/// Until when a closing connection waits.
+#[derive(Clone, Copy, Debug)]
+struct Closing {
+    /// For its handlers.
+    handlers: Instant,
+    /// For its output.
+    flush: Instant,
 }
 
 /// Why a turn stopped reading.
@@ -62,6 +83,7 @@ impl<S: Service, L: Link> Connection<S, L> {
     #[must_use]
     pub fn new(service: impl Into<Arc<S>>, link: L, ports: Ports, config: ServerConfig) -> Self {
         Self {
+            watch: Watch::new(config.shutdown.clone()),
             engine: Engine::new(service.into(), ports, config),
             link,
             staging: Staging::default(),
@@ -88,17 +110,16 @@ impl<S: Service, L: Link> Connection<S, L> {
                 self.input_ended |= self.link.poll_ahead(cx).is_ready();
                 return Ok(Read::Blocked);
             }
-            let received = self.link.poll_recv(cx);
+            let Poll::Ready(received) = self.link.poll_recv(cx) else { return Ok(Read::Waits) };
             // Read for each message: handlers run in between.
             let now = self.engine.ports.timer.now();
             match received {
-                Poll::Pending => return Ok(Read::Waits),
-                Poll::Ready(Received::Message(text)) => self.engine.receive(now, text),
-                Poll::Ready(Received::Bad(bad)) => self.engine.receive_bad(bad),
+                Received::Message(text) => self.engine.receive(now, text),
+                Received::Bad(bad) => self.engine.receive_bad(bad),
                 // A server sends no requests (rule M1).
-                Poll::Ready(Received::Unanswered(..)) => {}
-                Poll::Ready(Received::Closed) => self.close(now),
-                Poll::Ready(Received::Failed(error)) => {
+                Received::Unanswered(..) => {}
+                Received::Closed => self.close(now),
+                Received::Failed(error) => {
                     self.close(now);
                     return Err(error);
                 }
@@ -109,7 +130,8 @@ impl<S: Service, L: Link> Connection<S, L> {
 
     fn close(&mut self, now: Instant) {
         self.engine.close(now, Event::Lost);
-        self.closing = Some(now + self.engine.config.drain);
+        let handlers = now + self.engine.config.drain;
+        self.closing = Some(Closing { handlers, flush: handlers + self.engine.config.flush });
     }
 
     /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
@@ -127,6 +149,7 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Poll::Ready(Ok(0)) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
                 Poll::Ready(Ok(count)) => {
                     self.staging.sent(count);
+                    self.engine.sent(count);
                     self.stalled_since = None;
                 }
                 Poll::Ready(Err(error)) => return Err(error.into()),
@@ -141,33 +164,57 @@ impl<S: Service, L: Link> Connection<S, L> {
     }
 
     /// How long the link may take no byte. A client that sends nothing more and reads nothing is gone.
-    fn stall_limit(&self) -> core::time::Duration {
-        if self.input_ended { self.engine.config.drain } else { self.engine.config.write_stall }
+    fn stall_limit(&self) -> Duration {
+        let over = self.input_ended || self.closing.is_some();
+        if over { self.engine.config.flush } else { self.engine.config.write_stall }
     }
 
-    /// Whether a closing connection is done: all is sent and every handler has ended, or the drain time is over.
-    fn drained(&mut self, cx: &mut Context<'_>, now: Instant) -> bool {
-        let Some(until) = self.closing else { return false };
-        let quiet = self.engine.running() == 0 && self.engine.queue.is_empty();
-        let sent = quiet && self.staging.pending().is_empty() && self.link.poll_flush(cx).is_ready();
-        sent || now >= until
+    /// Whether a closing connection is done: every handler has ended or had its time, and all is sent.
+    fn poll_drained(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
+        if self.closing.is_none() && self.watch.is_draining() && self.engine.in_flight() == 0 {
+            self.close(now);
+        }
+        let Some(Closing { handlers, flush }) = self.closing else { return Poll::Pending };
+        let ended = self.engine.running() == 0 || now >= handlers;
+        if ended
+            && self.engine.queue.is_empty()
+            && self.staging.pending().is_empty()
+            && let Poll::Ready(flushed) = self.link.poll_flush(cx)
+        {
+            return Poll::Ready(flushed.map_err(ConnectionError::from));
+        }
+        if now < flush { Poll::Pending } else { Poll::Ready(Err(ConnectionError::Unsent(self.engine.config.flush))) }
     }
 
-    fn poll_alarm(&mut self, cx: &mut Context<'_>, wake_at: Option<Instant>) -> Poll<()> {
-        let stall_at = self.stalled_since.map(|since| since + self.stall_limit());
-        self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, self.closing])
+    fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant, wake_at: Option<Instant>) -> Poll<()> {
+        let stall_at = self.stalled_since.map(|since| (since + self.stall_limit()).min(now + STALLED_LOOK));
+        // Of a closing connection only the time that is still to come: an alarm that is past would ring for ever.
+        let ending = match self.closing {
+            None => self.watch.wake_at(),
+            Some(Closing { handlers, flush }) => Some(if now < handlers { handlers } else { flush }),
+        };
+        self.alarm.poll(cx, &self.engine.ports.timer, [wake_at, stall_at, ending])
     }
 
     fn turn(&mut self, cx: &mut Context<'_>) -> Poll<Result<ServerCounters, ConnectionError>> {
         loop {
             // Before reading: a handler that has ended must not count against what is read now.
             self.engine.hear();
+            // Before reading, too: what comes after the order is refused.
+            let Engine { ports, config, .. } = &self.engine;
+            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+                self.engine.drain(now, Transport::Stdio);
+            }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
+            if self.closing.is_none() && self.watch.is_cut(now) {
+                self.engine.cut(now);
+                self.close(now);
+            }
             let wake_at = self.engine.poll_timers(now);
             let unwritten = self.write(cx, now)?;
-            if self.drained(cx, now) {
-                return Poll::Ready(Ok(self.counters()));
+            if let Poll::Ready(drained) = self.poll_drained(cx, now) {
+                return Poll::Ready(drained.map(|()| self.counters()));
             }
             // Nobody wakes a loop that stopped reading for want of room, once the room is there.
             let readable = matches!(read, Read::Blocked) && self.engine.can_read();
@@ -177,7 +224,7 @@ impl<S: Service, L: Link> Connection<S, L> {
             }
             // A stalled link is woken by the link, not by the queue that it cannot take.
             let parked = self.stalled_since.is_some() || self.engine.queue.park(cx).is_pending();
-            if parked && self.poll_alarm(cx, wake_at).is_pending() {
+            if parked && self.poll_alarm(cx, now, wake_at).is_pending() {
                 return Poll::Pending;
             }
         }
@@ -188,7 +235,9 @@ impl<S: Service, L: Link + Unpin> Future for Connection<S, L> {
     type Output = Result<ServerCounters, ConnectionError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        self.turn(cx)
+        let polled = self.turn(cx);
+        self.engine.publish();
+        polled
     }
 }
 
@@ -202,5 +251,6 @@ impl<S, L> Drop for Connection<S, L> {
     fn drop(&mut self) {
         let now = self.engine.ports.timer.now();
         self.engine.close(now, Event::Lost);
+        self.engine.publish();
     }
 }

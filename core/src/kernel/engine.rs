@@ -1,30 +1,35 @@
 //! A server without a link: texts in, texts out. The connection loop and the HTTP exchange both wrap it.
 
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
-use core::pin::Pin;
-use core::task::{Context as TaskContext, Waker};
 use core::time::Duration;
 
 use serde_json::value::RawValue;
 
 use super::Ports;
 use super::context::Context;
+use super::exchange::Request;
 use super::handler::{HandlerTask, Run};
 use super::port::BadFrame;
-use super::queue::{OutboundQueue, Signals};
+use super::queue::OutboundQueue;
 use super::service::{Answer, Call, Service};
+use super::shutdown::Shutdown;
+use super::signals::Signals;
 use super::slot::{CancelReason, Slot};
+use super::stats::{ServerCounters, Stats};
 use super::sync::Arc;
+use super::trace::{self, RequestSpan};
 use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordinator, Start};
 use crate::id::RequestId;
 use crate::outbound::{self, Batch, Handle, Item, Popped};
 use crate::rpc::{
-    self, Cancellation, Message, RequestMeta, RpcError, code, encode, method, read_cancellation, request_meta,
+    self, Cancellation, Message, Params, RequestMeta, RpcError, checked_meta, code, encode, method, read_cancellation,
 };
 use crate::time::Instant;
+use crate::transport::Transport;
 
 /// Messages taken from the queue under one lock. Those that still wait there can coalesce.
 const MESSAGES: usize = 32;
@@ -39,12 +44,27 @@ pub struct ServerConfig {
     pub outbound: outbound::Config,
     /// How long a handler may go on after its request is over, before it is dropped. Default 5 s.
     pub grace: Duration,
-    /// How long a closing connection waits for its handlers to end and its queue to drain. Default 100 ms.
+    /// How long a closing connection waits for its handlers to end. Default 100 ms.
     pub drain: Duration,
+    /// How long, after its handlers, a closing connection waits for what is written to leave: a file or a terminal takes
+    /// its time, and a client that reads nothing more is given up then. Default 1 s.
+    pub flush: Duration,
+    /// What ends this server from outside. Keep a clone to throw it. Default: a handle of its own.
+    pub shutdown: Shutdown,
+    /// How long requests may go on after [`Shutdown::drain`]; what is left then is answered with an error. Default 1.5 s,
+    /// since the usual hosts kill a server 2 s after they asked it to end.
+    pub shutdown_limit: Duration,
     /// How long a link may accept no byte while some wait, before it counts as broken. Default 5 minutes.
     pub write_stall: Duration,
     /// Messages handled in one turn before timers and writes get theirs. Default 64.
     pub turn_budget: usize,
+    /// Longest result, in bytes of its text; a longer one becomes an error that says so, and the connection goes on.
+    /// Default 16 MiB, which is also what a client of ours reads.
+    pub max_result: usize,
+    /// Where to add what is counted. Keep a clone to read it. Default: a handle of its own.
+    pub stats: Stats,
+    /// What carries the bytes, as OpenTelemetry names it: `pipe`, `tcp`, `unix`. Default `pipe`.
+    pub network_transport: &'static str,
     /// Who calls, where the transport does not authenticate callers: the scope of idempotency keys. Default none.
     pub principal: Option<Box<str>>,
 }
@@ -56,25 +76,17 @@ impl Default for ServerConfig {
             outbound: outbound::Config::default(),
             grace: Duration::from_secs(5),
             drain: Duration::from_millis(100),
+            flush: Duration::from_secs(1),
+            shutdown: Shutdown::new(),
+            shutdown_limit: Duration::from_millis(1500),
             write_stall: Duration::from_secs(300),
             turn_budget: 64,
+            max_result: 16 << 20,
+            stats: Stats::new(),
+            network_transport: "pipe",
             principal: None,
         }
     }
-}
-
-/// What was counted on one connection, beside the coordinator's own counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct ServerCounters {
-    /// What the coordinator counted.
-    pub requests: coordinator::Counters,
-    /// Frames and messages that could not be read.
-    pub bad_messages: u64,
-    /// Cancellations without a readable `requestId`.
-    pub cancelled_malformed: u64,
-    /// Notifications other than cancellations, and answers: a server asks for neither (rule M1).
-    pub ignored: u64,
 }
 
 /// A server of one connection or exchange.
@@ -86,10 +98,14 @@ pub(super) struct Engine<S> {
     pub(super) config: ServerConfig,
     principal: Option<StdArc<str>>,
     signals: Signals,
+    /// Progress that was replaced in the buffer.
+    coalesced: u64,
     prefix: String,
     /// Cancelled requests of which a message may wait in the transport's own buffer.
     pub(super) purged: Vec<Handle>,
     counters: ServerCounters,
+    /// What of the counters the shared statistics have.
+    published: ServerCounters,
 }
 
 impl<S: Service> Engine<S> {
@@ -103,22 +119,27 @@ impl<S: Service> Engine<S> {
             principal: config.principal.as_deref().map(StdArc::from),
             config,
             signals: Signals::default(),
+            coalesced: 0,
             prefix: String::new(),
             purged: Vec::new(),
             counters: ServerCounters::default(),
+            published: ServerCounters::default(),
         }
     }
 
     /// A message arrived.
     pub(super) fn receive(&mut self, now: Instant, text: &str) {
-        match rpc::parse(text) {
-            Ok(Message::Request { id, method, params }) => self.request(now, id, &method, params),
-            Ok(Message::Notification { method, params }) if method == method::CANCELLED => {
+        self.counters.messages_in += 1;
+        self.counters.bytes_in += text.len() as u64;
+        match rpc::parse_with_params(text) {
+            Ok((Message::Request { id, method, params }, read)) => self.request(now, id, &method, params, &read),
+            Ok((Message::Notification { method, params }, _)) if method == method::CANCELLED => {
                 self.cancelled(now, params);
             }
-            Ok(Message::Notification { .. } | Message::Response { .. }) => self.counters.ignored += 1,
+            Ok((Message::Notification { .. } | Message::Response { .. }, _)) => self.counters.ignored += 1,
             Err(bad) => {
                 self.counters.bad_messages += 1;
+                trace::bad_message();
                 if let Some(code) = bad.code() {
                     // An error under the id of a request in flight would settle that one (rule C10).
                     let id = bad.id().filter(|id| !self.coordinator.is_duplicate(id));
@@ -131,6 +152,7 @@ impl<S: Service> Engine<S> {
     /// Something arrived that is no text of a message.
     pub(super) fn receive_bad(&mut self, bad: BadFrame) {
         self.counters.bad_messages += 1;
+        trace::bad_message();
         match bad {
             BadFrame::TooLong => {
                 let what = "the message is longer than this server accepts";
@@ -141,30 +163,30 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>) {
-        let meta = match request_meta(method, params) {
+    /// `read` is what the library itself reads of `params`.
+    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>, read: &Params<'_>) {
+        let meta = match checked_meta(method, params, read) {
             Ok(meta) => meta,
             // An error under the id of a request in flight would settle that one (rule C10).
             Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
             Err(error) => return self.refuse(Some(&id), &error.into()),
         };
-        self.admit(now, id, method, params, meta);
+        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta }, read);
     }
 
     /// A request whose metadata is read and right.
-    pub(super) fn admit(
-        &mut self,
-        now: Instant,
-        id: RequestId,
-        method: &str,
-        params: Option<&RawValue>,
-        meta: RequestMeta<'_>,
-    ) {
+    pub(super) fn admit(&mut self, now: Instant, request: Request<'_>, read: &Params<'_>) {
+        let Request { id, method, params, meta } = request;
+        let method = &*method;
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;
         let start = Start { id: id.clone(), token: token.clone(), listen };
-        let queue = &self.queue;
-        let seat = |request| Arc::new(Slot::new(id.clone(), request, Arc::clone(queue)));
+        let (queue, transport) = (&self.queue, self.config.network_transport);
+        let text = params.map_or("{}", RawValue::get);
+        let seat = |request| {
+            let span = RequestSpan::start(&id, method, text, transport);
+            Arc::new(Slot::new(id.clone(), request, Arc::clone(queue), span))
+        };
         let handle = match self.coordinator.start(now, start, seat) {
             Ok(handle) => handle,
             Err(Refusal::DuplicateId) => return self.refuse_duplicate(),
@@ -187,22 +209,20 @@ impl<S: Service> Engine<S> {
             token: token.map(StdArc::new),
             principal: self.principal.clone(),
         };
-        let call = Call::new(method, params.map_or("{}", RawValue::get));
+        let call = Call::new(method, text, &read.call);
         self.run(handle, slot, call, context);
     }
 
     /// Starts the handler; most end here, at their first poll.
     fn run(&mut self, handle: Handle, slot: Arc<Slot>, call: Call, context: Context) {
-        let run = Run::new(slot, StdArc::clone(&self.ports.timer));
+        let run = Run::new(slot, handle, StdArc::clone(&self.ports.timer), self.config.max_result);
         let service = &self.service;
-        match Run::guard(|| service.call(call, context)) {
+        match run.guard(|| service.call(call, context)) {
             Ok(Answer::Ready(outcome)) => run.complete(&outcome),
             Err(panic) => run.complete(&Err(panic)),
             Ok(Answer::Later(future)) => {
-                let mut task = Box::pin(HandlerTask::new(future, run, self.config.grace));
-                let mut cx = TaskContext::from_waker(Waker::noop());
-                if Future::poll(Pin::as_mut(&mut task), &mut cx).is_pending() {
-                    self.ports.spawn.spawn(task);
+                if let Some(task) = HandlerTask::start(future, run, self.config.grace) {
+                    self.ports.spawn.spawn(Box::pin(task));
                     self.coordinator.arm_deadline(handle);
                 }
             }
@@ -212,7 +232,7 @@ impl<S: Service> Engine<S> {
                     if run.slot.reason().is_some() {
                         return;
                     }
-                    let outcome = Run::guard(job).unwrap_or_else(Err);
+                    let outcome = run.guard(job).unwrap_or_else(Err);
                     run.complete(&outcome);
                 }));
                 self.coordinator.arm_deadline(handle);
@@ -237,6 +257,7 @@ impl<S: Service> Engine<S> {
     }
 
     fn refuse(&mut self, id: Option<&RequestId>, error: &RpcError) {
+        trace::refused(error.code);
         let mut body = Vec::new();
         encode::error(&mut body, id, error);
         // Input is read only while a refusal has a place.
@@ -261,6 +282,12 @@ impl<S: Service> Engine<S> {
         for handle in signals.ended.drain(..) {
             self.coordinator.handler_ended(handle);
         }
+        let counters = &mut self.counters;
+        counters.progress_dropped += core::mem::take(&mut signals.dropped);
+        self.coalesced += core::mem::take(&mut signals.coalesced);
+        let (messages, bytes) = core::mem::take(&mut signals.high);
+        counters.queue_high = counters.queue_high.max(messages as u64);
+        counters.queue_high_bytes = counters.queue_high_bytes.max(bytes as u64);
         self.signals = signals;
     }
 
@@ -278,6 +305,7 @@ impl<S: Service> Engine<S> {
     /// Takes the oldest message that waits to leave.
     pub(super) fn pop<R>(&mut self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let popped = self.queue.pop(encode)?;
+        self.counters.messages_out += 1;
         if let (Popped { handle: Some(handle), last: true }, _) = popped {
             drop(self.coordinator.release(handle));
         }
@@ -294,6 +322,7 @@ impl<S: Service> Engine<S> {
         self.queue.pop_into(batch, MESSAGES, bytes);
         let any = !batch.is_empty();
         batch.drain(|popped, item| {
+            self.counters.messages_out += 1;
             encode(popped, item);
             if let Popped { handle: Some(handle), last: true } = popped {
                 drop(self.coordinator.release(handle));
@@ -311,12 +340,25 @@ impl<S> Engine<S> {
         }
     }
 
-    /// Ends what the server may end by itself: its open listens, each with its result (rules C5 and L4).
-    pub(super) fn end_listens(&mut self, now: Instant) {
+    /// Admits nothing more, and ends the open listens, which would go on for ever (rules C5 and L4).
+    pub(super) fn drain(&mut self, now: Instant, transport: Transport) {
+        self.coordinator.drain();
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {
-            // The slot queues the result by itself; anything that is no open listen stays as it is.
-            let _stays = self.coordinator.end_listen(now, handle);
+            let Ok(end) = self.coordinator.end_listen(now, handle) else { continue };
+            let mut body = Vec::new();
+            // The final result says it already: without a place for the notification the listen has ended all the same.
+            let _placed = end.cancellation.encode(transport, &mut body) && self.queue.refuse(body);
+        }
+    }
+
+    /// Answers whatever is still in flight with an error: the time to finish is over.
+    pub(super) fn cut(&mut self, now: Instant) {
+        let error = RpcError::new(code::OVERLOADED, Refusal::Closed.to_string());
+        let handles: Vec<Handle> = self.coordinator.handles().collect();
+        for handle in handles {
+            let failed = |slot: &mut Arc<Slot>| slot.fail(now, &error, CancelReason::Shutdown);
+            self.counters.shut_down += u64::from(self.coordinator.seat(handle).is_some_and(failed));
         }
     }
 
@@ -326,7 +368,26 @@ impl<S> Engine<S> {
     }
 
     pub(super) fn counters(&self) -> ServerCounters {
-        ServerCounters { requests: self.coordinator.counters(), ..self.counters }
+        let gates = &self.queue.gates;
+        ServerCounters {
+            requests: self.coordinator.counters(),
+            progress_coalesced: self.coalesced + self.queue.superseded(),
+            progress_refused: gates.refused.get(),
+            ..self.counters
+        }
+    }
+
+    /// The link took this many bytes.
+    pub(super) const fn sent(&mut self, bytes: usize) {
+        self.counters.bytes_out += bytes as u64;
+    }
+
+    /// Adds what is new to the shared statistics.
+    pub(super) fn publish(&mut self) {
+        if self.config.stats.is_read() {
+            let counters = self.counters();
+            self.config.stats.publish(&counters, &mut self.published);
+        }
     }
 
     /// Requests in flight: running, or answered and not yet sent.
@@ -337,6 +398,7 @@ impl<S> Engine<S> {
     fn forget(&mut self, handle: Handle, slot: &Arc<Slot>, reason: CancelReason) {
         self.queue.purge(handle);
         self.purged.push(handle);
+        slot.span.cancelled(&reason);
         slot.explain(reason);
     }
 }

@@ -14,10 +14,14 @@ use super::Ports;
 use super::alarm::Alarm;
 use super::engine::{Engine, ServerConfig};
 use super::service::Service;
+use super::shutdown::Watch;
 use super::staging;
 use crate::coordinator::Event;
 use crate::id::RequestId;
-use crate::rpc::RequestMeta;
+use crate::outbound::{Batch, Popped};
+use crate::rpc::{Params, RequestMeta};
+use crate::time::Instant;
+use crate::transport::Transport;
 
 /// A request that a transport has read already, to check what it must before the request is served.
 #[derive(Clone, Debug)]
@@ -37,6 +41,7 @@ pub struct Request<'a> {
 pub struct Exchange<S: Service> {
     engine: Engine<S>,
     alarm: Alarm,
+    watch: Watch,
     over: bool,
 }
 
@@ -45,53 +50,115 @@ impl<S: Service> Exchange<S> {
     /// its own, and the exchange has no other request (rule H8).
     #[must_use]
     pub fn start(service: Arc<S>, ports: Ports, config: ServerConfig, text: &str) -> Self {
-        let mut engine = Engine::new(service, ports, config);
-        let now = engine.ports.timer.now();
-        engine.receive(now, text);
-        Self { engine, alarm: Alarm::default(), over: false }
+        Self::begin(service, ports, config, |engine, now| engine.receive(now, text))
     }
 
     /// Starts serving a request that was read and checked: it is not read again.
     #[must_use]
     pub fn serve(service: Arc<S>, ports: Ports, config: ServerConfig, request: Request<'_>) -> Self {
+        let read = request.params.and_then(|params| Params::read(params.get()).ok()).unwrap_or_default();
+        Self::begin(service, ports, config, |engine, now| engine.admit(now, request, &read))
+    }
+
+    fn begin(
+        service: Arc<S>,
+        ports: Ports,
+        config: ServerConfig,
+        receive: impl FnOnce(&mut Engine<S>, Instant),
+    ) -> Self {
         let mut engine = Engine::new(service, ports, config);
         let now = engine.ports.timer.now();
-        let Request { id, method, params, meta } = request;
-        engine.admit(now, id, &method, params, meta);
-        Self { engine, alarm: Alarm::default(), over: false }
+        let watch = Watch::new(engine.config.shutdown.clone());
+        if engine.config.shutdown.is_draining() {
+            engine.drain(now, Transport::Http);
+        }
+        receive(&mut engine, now);
+        Self { engine, alarm: Alarm::default(), watch, over: false }
     }
 
     /// The server shuts down: an open listen ends with its result, which is its last message (rule L4). Other requests go
     /// on to their answer.
     pub fn end_listen(&mut self) {
         let now = self.engine.ports.timer.now();
-        self.engine.end_listens(now);
+        self.engine.drain(now, Transport::Http);
     }
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
     pub fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
+        self.poll(cx, out, |engine, out| {
+            let (popped, ()) = engine.pop(|item| staging::append(out, item))?;
+            Some(is_last(popped))
+        })
+    }
+
+    /// Appends the messages that wait, each between `before` and `after`, until `out` has grown by about `bytes`; whether
+    /// the last one was among them. A batch costs one lock. `None`: there is no other message.
+    pub fn poll_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        bytes: usize,
+        (before, after): (&[u8], &[u8]),
+    ) -> Poll<Option<bool>> {
+        self.poll(cx, out, |engine, out| {
+            let mut last = false;
+            let any = engine.pop_into(&mut Batch::default(), bytes, |popped, item| {
+                out.extend_from_slice(before);
+                staging::append(out, item);
+                out.extend_from_slice(after);
+                last |= is_last(popped);
+            });
+            any.then_some(last)
+        })
+    }
+
+    /// Waits until `take` finds something, which says whether it was the last.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        mut take: impl FnMut(&mut Engine<S>, &mut Vec<u8>) -> Option<bool>,
+    ) -> Poll<Option<bool>> {
         loop {
             let now = self.engine.ports.timer.now();
+            let Engine { ports, config, .. } = &self.engine;
+            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+                self.engine.drain(now, Transport::Http);
+            }
+            if self.watch.is_cut(now) {
+                self.engine.cut(now);
+            }
             let wake_at = self.engine.poll_timers(now);
-            if let Some((popped, ())) = self.engine.pop(|item| staging::append(out, item)) {
-                self.over = popped.last || popped.handle.is_none();
-                return Poll::Ready(Some(self.over));
+            let before = out.len();
+            let taken = take(&mut self.engine, out);
+            self.engine.sent(out.len() - before);
+            if let Some(last) = taken {
+                self.over = last;
+                return Poll::Ready(Some(last));
             }
             if self.over || self.engine.in_flight() == 0 {
                 return Poll::Ready(None);
             }
             let timer = &self.engine.ports.timer;
-            if self.engine.queue.park(cx).is_pending() && self.alarm.poll(cx, timer, [wake_at]).is_pending() {
+            let deadlines = [wake_at, self.watch.wake_at()];
+            if self.engine.queue.park(cx).is_pending() && self.alarm.poll(cx, timer, deadlines).is_pending() {
                 return Poll::Pending;
             }
         }
     }
 }
 
+/// An answer ends its exchange, and so does a refusal, which belongs to no request.
+const fn is_last(popped: Popped) -> bool {
+    popped.last || popped.handle.is_none()
+}
+
 impl<S: Service> Drop for Exchange<S> {
     fn drop(&mut self) {
         let now = self.engine.ports.timer.now();
         self.engine.close(now, Event::Cancel);
+        self.engine.hear();
+        self.engine.publish();
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::sync::Arc as StdArc;
 use core::any::Any;
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll};
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -33,21 +33,36 @@ pub(super) struct Run {
     pub(super) slot: Arc<Slot>,
     pub(super) timer: StdArc<dyn Timer>,
     handle: Handle,
+    max_result: usize,
 }
 
 impl Run {
-    pub(super) fn new(slot: Arc<Slot>, timer: StdArc<dyn Timer>) -> Self {
-        let handle = slot.handle_of();
-        Self { slot, timer, handle }
+    pub(super) fn new(slot: Arc<Slot>, handle: Handle, timer: StdArc<dyn Timer>, max_result: usize) -> Self {
+        Self { slot, timer, handle, max_result }
     }
 
-    /// Runs a step of the handler; a panic in it becomes an answer.
-    pub(super) fn guard<T>(step: impl FnOnce() -> T) -> Result<T, RpcError> {
+    /// Runs a step of the handler in the span of its request; a panic in it becomes an answer.
+    pub(super) fn guard<T>(&self, step: impl FnOnce() -> T) -> Result<T, RpcError> {
+        let step = || self.slot.span.inside(step);
         catch_unwind(AssertUnwindSafe(step)).map_err(|panic| RpcError::internal(panic_text(panic.as_ref())))
     }
 
     pub(super) fn complete(&self, outcome: &Outcome) {
-        self.slot.complete(self.timer.now(), outcome);
+        match outcome {
+            Ok(result) if result.len() > self.max_result => {
+                let (is, most) = (result.len(), self.max_result);
+                let why =
+                    format!("the result has {is} bytes, and this server sends {most} at most: ask for less of it");
+                self.answer(&Err(RpcError::internal(why)));
+            }
+            Ok(_) | Err(_) => self.answer(outcome),
+        }
+    }
+
+    fn answer(&self, outcome: &Outcome) {
+        if self.slot.complete(self.timer.now(), outcome) {
+            self.slot.span.answered(outcome);
+        }
     }
 }
 
@@ -58,14 +73,31 @@ impl Drop for Run {
 }
 
 impl HandlerTask {
-    pub(super) fn new(future: BoxFuture<Outcome>, run: Run, grace: Duration) -> Self {
-        Self { future: Some(future), run, grace, sleep: None, waiter: None }
+    /// Polls a handler once, where its request was read. What is not done then goes on as a task, which registers to hear
+    /// of the end of its request at its next poll.
+    pub(super) fn start(future: BoxFuture<Outcome>, run: Run, grace: Duration) -> Option<Self> {
+        let mut task = Self { future: Some(future), run, grace, sleep: None, waiter: None };
+        let mut cx = Context::from_waker(Waker::noop());
+        if task.step(&mut cx).is_pending() { Some(task) } else { None }
+    }
+
+    /// Polls the handler, and hands on its answer.
+    fn step(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(future) = &mut self.future else { return Poll::Ready(()) };
+        let outcome = match self.run.guard(|| future.as_mut().poll(cx)) {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(outcome)) => outcome,
+            Err(panic) => Err(panic),
+        };
+        self.drop_future();
+        self.run.complete(&outcome);
+        Poll::Ready(())
     }
 
     /// A future whose destructor panics must not take the executor with it.
     fn drop_future(&mut self) {
         let future = self.future.take();
-        let _panic = Run::guard(|| drop(future));
+        let _panic = self.run.guard(|| drop(future));
     }
 
     /// Whether the grace period of a handler whose request is over has run out.
@@ -97,15 +129,7 @@ impl Future for HandlerTask {
         if this.out_of_grace(cx) {
             this.drop_future();
         }
-        let Some(future) = &mut this.future else { return Poll::Ready(()) };
-        let outcome = match Run::guard(|| future.as_mut().poll(cx)) {
-            Ok(Poll::Pending) => return Poll::Pending,
-            Ok(Poll::Ready(outcome)) => outcome,
-            Err(panic) => Err(panic),
-        };
-        this.drop_future();
-        this.run.complete(&outcome);
-        Poll::Ready(())
+        this.step(cx)
     }
 }
 

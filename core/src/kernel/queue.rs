@@ -3,12 +3,14 @@
 //! The consumer's waker is stored in the same critical section that saw the buffer empty, and taken in the one that fills
 //! it, so no wake-up is lost. Wakers run outside the lock.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::task::{Context, Poll, Waker};
 
 use super::cells::Cells;
 use super::mutant;
+use super::signals::{Gates, Signals};
 use super::sync::{Mutex, MutexGuard};
 use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 use crate::time::Instant;
@@ -18,6 +20,8 @@ use crate::time::Instant;
 pub struct OutboundQueue {
     state: Mutex<State>,
     cells: Cells,
+    /// What slots counted before anything came here.
+    pub(super) gates: Box<Gates>,
 }
 
 /// Apart from what is read without the lock: every holder writes here.
@@ -34,15 +38,6 @@ struct State {
     signals: Signals,
 }
 
-/// What handlers told the consumer since it last looked.
-#[derive(Debug, Default)]
-pub(super) struct Signals {
-    /// Requests whose held progress may go at this time.
-    pub(super) held: Vec<(Handle, Instant)>,
-    /// Requests whose handler has ended.
-    pub(super) ended: Vec<Handle>,
-}
-
 impl OutboundQueue {
     /// An empty queue with these capacities.
     #[must_use]
@@ -56,6 +51,7 @@ impl OutboundQueue {
                 backlog: VecDeque::new(),
                 signals: Signals::default(),
             }),
+            gates: Box::default(),
         }
     }
 
@@ -83,13 +79,16 @@ impl OutboundQueue {
             if met {
                 state.outbound.arm(handle, |slot| self.cells.arm(slot));
             }
-            pushed
+            state.signals.note(pushed)
         })
     }
 
     /// Queues a notice; see [`Outbound::notice`]. Never waits.
     pub fn notice(&self, topic: Handle, message: &str) -> Pushed {
-        self.push(|state| state.outbound.notice_settling(topic, message, |slot| self.cells.settle(slot)))
+        self.push(|state| {
+            let pushed = state.outbound.notice_settling(topic, message, |slot| self.cells.settle(slot));
+            state.signals.note(pushed)
+        })
     }
 
     /// Queues lossless progress, or registers `cx` and waits for room; see [`Outbound::lossless`].
@@ -178,6 +177,7 @@ impl OutboundQueue {
     #[inline]
     pub fn pop<R>(&self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
         let mut state = self.state.lock();
+        state.note_high();
         let popped = state.outbound.pop_settling(encode, |slot| self.cells.settle(slot));
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
@@ -190,6 +190,7 @@ impl OutboundQueue {
     /// Takes the oldest messages under one lock, to be encoded outside of it; see [`Outbound::pop_into`].
     pub fn pop_into(&self, batch: &mut Batch, messages: usize, bytes: usize) {
         let mut state = self.state.lock();
+        state.note_high();
         state.outbound.pop_into_settling(batch, messages, bytes, |slot| self.cells.settle(slot));
         if state.waits_for_room() {
             let waiting = state.make_use_of_room();
@@ -235,8 +236,19 @@ impl OutboundQueue {
         self.push(|state| state.signals.ended.push(handle));
     }
 
+    /// Progress that a newer value replaced without a look at the queue: before the rate limit, or in a cell.
+    pub(super) fn superseded(&self) -> u64 {
+        self.gates.superseded.get() + self.cells.overwritten()
+    }
+
     pub(super) fn take_signals(&self, into: &mut Signals) {
-        core::mem::swap(&mut self.state.lock().signals, into);
+        let mut state = self.state.lock();
+        state.note_high();
+        core::mem::swap(&mut state.signals, into);
+        // Whoever hears is awake: what it pushes itself need not wake it for another turn.
+        let consumer = state.consumer.take();
+        drop(state);
+        drop(consumer);
     }
 
     /// The lock, with nothing of this request in a cell.
@@ -266,6 +278,13 @@ impl OutboundQueue {
 }
 
 impl State {
+    /// The most that waits is seen just before it becomes less.
+    #[inline]
+    fn note_high(&mut self) {
+        let messages = self.outbound.evictable() + self.outbound.kept() + self.backlog.len();
+        self.signals.note_high(messages, self.outbound.bytes());
+    }
+
     /// Whether a final or a producer waits for room.
     #[inline]
     fn waits_for_room(&self) -> bool {

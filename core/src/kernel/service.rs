@@ -2,12 +2,14 @@
 
 use alloc::boxed::Box;
 use alloc::string::String;
+use core::ops::Range;
 
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
 use super::port::BoxFuture;
 use crate::rpc::RpcError;
+use crate::rpc::scan::Found;
 
 /// What a request is answered with: a result as JSON text, or an error.
 pub type Outcome = Result<String, RpcError>;
@@ -20,11 +22,24 @@ pub struct Call {
     pub method: Box<str>,
     /// The parameters, a JSON object as it came, `_meta` and unknown members included (rule M10).
     pub params: Box<str>,
+    /// Where the members that name a tool and its arguments stand in the parameters, unless one of them stands twice.
+    members: Option<[Option<Range<usize>>; 2]>,
 }
 
 impl Call {
-    pub(super) fn new(method: &str, params: &str) -> Self {
-        Self { method: method.into(), params: params.into() }
+    /// `found` are members of `params`, lent from it.
+    pub(super) fn new(method: &str, params: &str, found: &Found<'_, 2>) -> Self {
+        let place = |value: &str| {
+            let start = value.as_ptr().addr().wrapping_sub(params.as_ptr().addr());
+            start..start.wrapping_add(value.len())
+        };
+        let members = if found.twice { None } else { Some(found.values.map(|value| value.map(place))) };
+        Self { method: method.into(), params: params.into(), members }
+    }
+
+    /// The name of a tool and its arguments, as JSON text; `None` if one of them stands twice.
+    pub(super) fn members(&self) -> Option<[Option<&str>; 2]> {
+        self.members.as_ref().map(|places| places.each_ref().map(|place| self.params.get(place.clone()?)))
     }
 
     /// Reads the parameters as a value of the caller's type.

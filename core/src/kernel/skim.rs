@@ -1,8 +1,7 @@
 //! Finds the id of an answer that is too long to be kept, byte by byte, in whatever pieces it comes.
 //!
 //! Peers write the members of a message in any order, the id also last. So all of the text is passed over, with a depth and
-//! a few bytes of memory, and nothing is checked that the id does not need: a text that is no JSON gives no id, or one that
-//! names no call.
+//! a few bytes of memory, and what stands inside of the values is not checked.
 
 use alloc::vec::Vec;
 
@@ -16,6 +15,7 @@ const LONGEST: usize = 2 + 6 * rpc::MAX_ID_BYTES;
 #[derive(Clone, Debug, Default)]
 pub struct Skim {
     depth: usize,
+    started: bool,
     in_string: bool,
     escaped: bool,
     /// A member's name is read, or the last one that was.
@@ -62,6 +62,14 @@ impl Skim {
                     At::Name | At::Value => {}
                 }
             }
+            return;
+        }
+        if self.depth == 0 {
+            // A message is one object, and nothing else but blanks.
+            let opens = byte == b'{' && !self.started;
+            self.started |= opens;
+            self.depth = usize::from(opens);
+            self.spoiled |= !opens && !byte.is_ascii_whitespace();
             return;
         }
         match byte {
@@ -119,7 +127,7 @@ fn keep(text: &mut Vec<u8>, byte: u8, most: usize) {
 mod tests {
     use super::*;
     use alloc::format;
-    use alloc::string::String;
+    use alloc::string::{String, ToString};
 
     fn id_of(text: &str, chunk: usize) -> Option<RequestId> {
         let mut skim = Skim::default();
@@ -131,7 +139,7 @@ mod tests {
     fn an_answers_id_is_found_wherever_it_stands_whatever_the_chunks() {
         let deep = r#"{"id":9,"x":["}",{"method":"\"\\"},"\\\""],"result":[{"id":8}]}"#;
         let long = "\u{e9}".repeat(300);
-        let cases: [(String, Option<RequestId>); 12] = [
+        let cases: [(String, Option<RequestId>); 15] = [
             (format!(r#"{{"jsonrpc":"2.0","id":7,"result":{deep}}}"#), Some(7.into())),
             (format!(r#"{{"result":{deep},"jsonrpc":"2.0","id":7}}"#), Some(7.into())),
             (format!("{{ \"error\" : {deep} ,\t\"id\" : \"a\\u0062\" }} "), Some("ab".into())),
@@ -144,6 +152,9 @@ mod tests {
             (format!(r#"{{"id":"{long}","result":{deep}}}"#), None),
             (format!(r#"{{"id":7,"result":{deep}"#), None),
             (format!("log line {deep}"), None),
+            (deep.to_string(), Some(9.into())),
+            (format!("{deep}{deep}"), None),
+            (format!("[{deep}]"), None),
         ];
         for (text, expected) in cases {
             for chunk in 1..=text.len() {

@@ -12,10 +12,11 @@ use core::task::Waker;
 use super::mutant;
 use super::queue::OutboundQueue;
 use super::sync::{Arc, Mutex, MutexGuard};
+use super::trace::RequestSpan;
 use crate::coordinator::{Effect, Ended, Event, Seat, ServedRequest};
 use crate::deadline::Clock;
 use crate::id::RequestId;
-use crate::outbound::{Handle, SendPermit};
+use crate::outbound::SendPermit;
 use crate::progress::Progress;
 use crate::request::Terminal;
 use crate::rpc::{RpcError, code, encode};
@@ -33,6 +34,8 @@ pub enum CancelReason {
     Deadline(Clock),
     /// The server ended its listen; the client was told.
     Ended,
+    /// The server is shutting down and its time is over; the client was told.
+    Shutdown,
 }
 
 /// A request that its handler and the connection share.
@@ -40,6 +43,7 @@ pub enum CancelReason {
 pub(crate) struct Slot {
     pub(super) id: RequestId,
     pub(super) queue: Arc<OutboundQueue>,
+    pub(super) span: RequestSpan,
     state: Mutex<State>,
 }
 
@@ -49,6 +53,8 @@ struct State {
     held: Held,
     /// Whether the consumer knows that something is held.
     signalled: bool,
+    /// Whether the held value still waits for its turn.
+    waits: bool,
     reason: Option<CancelReason>,
     over_at: Option<Instant>,
     /// Open uncancellable sections.
@@ -88,11 +94,12 @@ pub(super) enum Standing {
 }
 
 impl Slot {
-    pub(crate) fn new(id: RequestId, request: ServedRequest, queue: Arc<OutboundQueue>) -> Self {
+    pub(super) fn new(id: RequestId, request: ServedRequest, queue: Arc<OutboundQueue>, span: RequestSpan) -> Self {
         let state = State {
             request,
             held: Held::default(),
             signalled: false,
+            waits: false,
             reason: None,
             over_at: None,
             shields: 0,
@@ -100,11 +107,7 @@ impl Slot {
             waiters: Vec::new(),
             next_waiter: 0,
         };
-        Self { id, queue, state: Mutex::new(state) }
-    }
-
-    pub(super) fn handle_of(&self) -> Handle {
-        self.state.lock().request.id()
+        Self { id, queue, span, state: Mutex::new(state) }
     }
 
     /// Progress that may be coalesced. Whether it was accepted.
@@ -113,6 +116,7 @@ impl Slot {
         let handle = state.request.id();
         match effect {
             Effect::Forward => {
+                self.supersede(&mut state, false);
                 if mutant::is("push-outside-lock") {
                     drop(state);
                 }
@@ -120,6 +124,7 @@ impl Slot {
                 true
             }
             Effect::Hold { until } => {
+                self.supersede(&mut state, true);
                 state.held.progress = value.value();
                 state.held.total = total;
                 state.held.message.clear();
@@ -130,7 +135,10 @@ impl Slot {
                 true
             }
             Effect::Quiet => true,
-            Effect::Nothing | Effect::Refused | Effect::TooLate(_) => false,
+            Effect::Nothing | Effect::Refused | Effect::TooLate(_) => {
+                self.queue.gates.refused.add_one();
+                false
+            }
             ended @ (Effect::Release | Effect::Respond { .. } | Effect::Expired { .. } | Effect::Silent(_)) => {
                 self.settle(state, now, ended);
                 false
@@ -160,8 +168,20 @@ impl Slot {
         } else {
             self.queue.poll_lossless_if(cx, handle, body, accept)
         };
+        if effect == Effect::Forward {
+            self.supersede(&mut state, false);
+        } else if effect == Effect::Refused {
+            self.queue.gates.refused.add_one();
+        }
         self.settle(state, now, effect);
         queued
+    }
+
+    /// A value was accepted, and `waits` or goes on; one that waited is superseded.
+    fn supersede(&self, state: &mut State, waits: bool) {
+        if core::mem::replace(&mut state.waits, waits) {
+            self.queue.gates.superseded.add_one();
+        }
     }
 
     /// A notification of this request, queued once there is room and unless it is over. Whether it was queued.
@@ -173,17 +193,31 @@ impl Slot {
         self.queue.poll_lossless_if(cx, state.request.id(), body, || true)
     }
 
-    /// The handler's answer: it is queued if the request is still in flight, and dropped otherwise.
-    pub(super) fn complete(&self, now: Instant, answer: &Result<String, RpcError>) {
+    /// The handler's answer: it is queued if the request is still in flight, and dropped otherwise. Whether it was queued.
+    pub(super) fn complete(&self, now: Instant, answer: &Result<String, RpcError>) -> bool {
         let mut body = Vec::new();
         match answer {
             Ok(result) => encode::result(&mut body, &self.id, result),
             Err(error) => encode::error(&mut body, Some(&self.id), error),
         }
         let (mut state, effect) = self.decide(now, Event::Complete);
-        if let Effect::Respond { permit, release } = effect {
-            self.respond(&mut state, permit, release, body);
-        }
+        let Effect::Respond { permit, release } = effect else { return false };
+        self.respond(&mut state, permit, release, body);
+        true
+    }
+
+    /// Answers in the handler's place, which is told why, if the request is still in flight.
+    pub(super) fn fail(&self, now: Instant, error: &RpcError, reason: CancelReason) -> bool {
+        let (mut state, effect) = self.decide(now, Event::Complete);
+        let Effect::Respond { permit, release } = effect else { return false };
+        let mut body = Vec::new();
+        encode::error(&mut body, Some(&self.id), error);
+        self.respond(&mut state, permit, release, body);
+        let waiters = state.end(now, Some(reason));
+        drop(state);
+        wake(waiters);
+        self.span.failed(error.code);
+        true
     }
 
     /// Hands an event of the connection to the machine and does what it says.
@@ -291,6 +325,7 @@ impl Slot {
                 let mut body = Vec::new();
                 encode::error(&mut body, Some(&self.id), &deadline_error(clock));
                 self.queue.finish(permit, body);
+                self.span.expired(clock);
                 state.end(now, Some(CancelReason::Deadline(clock)))
             }
             Effect::Silent(_) => state.end(now, None),
@@ -307,6 +342,7 @@ impl Slot {
     }
 
     fn release(&self, state: &mut State) {
+        state.waits = false;
         let held = &state.held;
         let _answer_of_the_policy = self.queue.progress(state.request.id(), held.progress, held.total, &held.message);
     }
@@ -348,6 +384,10 @@ impl Seat for Arc<Slot> {
 
     fn wake_at(&self) -> Option<Instant> {
         Slot::wake_at(self)
+    }
+
+    fn terminal(&self) -> Option<Terminal> {
+        self.state.lock().request.terminal()
     }
 }
 

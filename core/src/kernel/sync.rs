@@ -3,17 +3,38 @@
 #[cfg(not(steady_loom))]
 pub(crate) use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 #[cfg(steady_loom)]
 pub(crate) use loom::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering},
+    atomic::{AtomicU8, AtomicU64, Ordering},
 };
 
 /// Holds what is made once; no model looks into it.
 pub(super) use std::sync::OnceLock;
+
+use std::sync::atomic::AtomicU64 as Untracked;
+
+/// A number that threads add to and no model looks into.
+#[derive(Debug, Default)]
+pub(super) struct Counter(Untracked);
+
+impl Counter {
+    #[inline]
+    pub(super) fn add_one(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn add(&self, count: u64) {
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 use super::mutant;
 

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::future::Future;
 
@@ -14,7 +15,7 @@ use serde_json::value::RawValue;
 
 use super::context::Context;
 use super::service::{Answer, Call, Outcome, Service, read_json};
-use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method};
+use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method, scan};
 
 /// What a tool answers: content for a model, and data for a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,8 @@ impl Reply {
 }
 
 fn text_content(text: &str) -> String {
-    let mut out = b"[{\"type\":\"text\",\"text\":".to_vec();
+    let mut out = Vec::with_capacity(text.len() + 32);
+    out.extend_from_slice(b"[{\"type\":\"text\",\"text\":");
     encode::string(&mut out, text);
     out.extend_from_slice(b"}]");
     String::from_utf8(out).unwrap_or_default()
@@ -80,12 +82,8 @@ impl ToolCall {
     }
 }
 
-type Handler = Box<dyn Fn(ToolCall, Context) -> Pending + Send + Sync>;
-
-enum Pending {
-    Later(super::port::BoxFuture<Result<Reply, RpcError>>),
-    Blocking(Box<dyn FnOnce() -> Result<Reply, RpcError> + Send>),
-}
+/// Answers a call; the text is the `_meta` of its result.
+type Handler = Box<dyn Fn(ToolCall, Context, Arc<str>) -> Answer + Send + Sync>;
 
 /// A server that offers tools.
 ///
@@ -104,7 +102,7 @@ enum Pending {
 /// ```
 pub struct Tools {
     /// `_meta` of every result, with the server's name (rule M8).
-    meta: String,
+    meta: Arc<str>,
     instructions: Option<String>,
     listed: Vec<Listed>,
     handlers: BTreeMap<Box<str>, Handler>,
@@ -132,7 +130,7 @@ impl Tools {
         encode::string(&mut meta, version);
         meta.extend_from_slice(b"}}");
         Self {
-            meta: String::from_utf8(meta).unwrap_or_default(),
+            meta: String::from_utf8(meta).unwrap_or_default().into(),
             instructions: None,
             listed: Vec::new(),
             handlers: BTreeMap::new(),
@@ -156,7 +154,11 @@ impl Tools {
         F: Fn(ToolCall, Context) -> R + Send + Sync + 'static,
         R: Future<Output = Result<Reply, RpcError>> + Send + 'static,
     {
-        self.add(name, description, schema, Box::new(move |call, cx| Pending::Later(Box::pin(handler(call, cx)))))
+        let handler: Handler = Box::new(move |call, cx, meta| {
+            let reply = handler(call, cx);
+            Answer::later(async move { reply.await.map(|reply| write(&reply, &meta)) })
+        });
+        self.add(name, description, schema, handler)
     }
 
     /// Adds a tool whose handler blocks its thread (a database, a file): it runs away from the connection.
@@ -168,16 +170,12 @@ impl Tools {
     where
         F: Fn(ToolCall, Context) -> Result<Reply, RpcError> + Send + Sync + 'static,
     {
-        let handler = alloc::sync::Arc::new(handler);
-        self.add(
-            name,
-            description,
-            schema,
-            Box::new(move |call, cx| {
-                let handler = alloc::sync::Arc::clone(&handler);
-                Pending::Blocking(Box::new(move || handler(call, cx)))
-            }),
-        )
+        let handler = Arc::new(handler);
+        let handler: Handler = Box::new(move |call, cx, meta| {
+            let handler = Arc::clone(&handler);
+            Answer::blocking(move || handler(call, cx).map(|reply| write(&reply, &meta)))
+        });
+        self.add(name, description, schema, handler)
     }
 
     /// The names of the tools, in the order they were added.
@@ -225,38 +223,44 @@ impl Tools {
     }
 
     fn call_tool(&self, call: Call, cx: Context) -> Result<Answer, RpcError> {
-        #[derive(Deserialize)]
-        struct Params<'a> {
-            name: alloc::borrow::Cow<'a, str>,
-            #[serde(borrow)]
-            arguments: Option<&'a RawValue>,
-        }
-        let params: Params<'_> = read_borrowed(&call.params)?;
-        let arguments = params.arguments.map_or("{}", RawValue::get);
+        let invalid = |what: &str| Err(RpcError::invalid_params(what));
+        let Some([name, arguments]) = call.members() else {
+            return invalid("params must not name a member twice");
+        };
+        let Some(name) = name.and_then(scan::text) else {
+            return invalid("params.name must be a string, the name of a tool");
+        };
+        let arguments = arguments.filter(|json| *json != "null").unwrap_or("{}");
         if !arguments.starts_with('{') {
-            return Err(RpcError::invalid_params("arguments must be an object"));
+            return invalid("arguments must be an object");
         }
-        let Some(handler) = self.handlers.get(params.name.as_ref()) else {
-            return Err(RpcError::invalid_params(format!("there is no tool {:?}; see tools/list", params.name)));
+        let Some(handler) = self.handlers.get(name.as_ref()) else {
+            return Err(RpcError::invalid_params(format!("there is no tool {name:?}; see tools/list")));
         };
         let arguments = arguments.into();
-        let meta = self.meta.clone();
-        Ok(match handler(ToolCall { call, arguments }, cx) {
-            Pending::Later(reply) => Answer::later(async move { reply.await.map(|reply| write(reply, &meta)) }),
-            Pending::Blocking(job) => Answer::blocking(move || job().map(|reply| write(reply, &meta))),
-        })
+        Ok(handler(ToolCall { call, arguments }, cx, Arc::clone(&self.meta)))
     }
 }
 
-fn read_borrowed<'a, T: Deserialize<'a>>(json: &'a str) -> Result<T, RpcError> {
-    serde_json::from_str(json).map_err(|error| RpcError::invalid_params(format!("params: {error}")))
-}
-
-fn write(reply: Reply, meta: &str) -> String {
+fn write(reply: &Reply, meta: &str) -> String {
+    /// More than the names and braces take.
+    const AROUND: usize = 96;
     let Reply { content, structured, is_error } = reply;
-    let structured = structured.map(|json| format!(",\"structuredContent\":{json}")).unwrap_or_default();
-    let is_error = if is_error { ",\"isError\":true" } else { "" };
-    format!("{{\"resultType\":\"complete\",\"content\":{content}{structured}{is_error},\"_meta\":{meta}}}")
+    let structured = structured.as_deref();
+    let mut out = String::with_capacity(AROUND + content.len() + structured.map_or(0, str::len) + meta.len());
+    out.push_str("{\"resultType\":\"complete\",\"content\":");
+    out.push_str(content);
+    if let Some(json) = structured {
+        out.push_str(",\"structuredContent\":");
+        out.push_str(json);
+    }
+    if *is_error {
+        out.push_str(",\"isError\":true");
+    }
+    out.push_str(",\"_meta\":");
+    out.push_str(meta);
+    out.push('}');
+    out
 }
 
 impl Service for Tools {

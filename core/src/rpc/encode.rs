@@ -64,6 +64,8 @@ pub fn id(out: &mut Vec<u8>, id: &RequestId) {
 
 /// Appends a response with `result`, which is JSON text.
 pub fn result(out: &mut Vec<u8>, request: &RequestId, result: &str) {
+    // With room for the names and an integer.
+    out.reserve(result.len() + 64);
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
     id(out, request);
     out.extend_from_slice(b",\"result\":");

@@ -5,6 +5,7 @@ use alloc::borrow::Cow;
 use serde_json::value::RawValue;
 
 use super::code;
+use super::meta::Params;
 use super::scan::{Fault, Found, MAX_NESTING, Scanner, raw, text};
 use crate::id::RequestId;
 
@@ -114,13 +115,29 @@ pub fn parse(text: &str) -> Result<Message<'_>, BadMessage> {
 /// # Errors
 /// As [`parse`].
 pub fn parse_within(text: &str, nesting: usize) -> Result<Message<'_>, BadMessage> {
+    read(text, nesting, &mut Params::default())
+}
+
+/// Like [`parse`], and says in the same pass what the library reads of the parameters.
+#[cfg(feature = "std")]
+pub(crate) fn parse_with_params(text: &str) -> Result<(Message<'_>, Params<'_>), BadMessage> {
+    let mut params = Params::default();
+    read(text, MAX_NESTING, &mut params).map(|message| (message, params))
+}
+
+fn read<'a>(text: &'a str, nesting: usize, params: &mut Params<'a>) -> Result<Message<'a>, BadMessage> {
     let mut found = Found::NONE;
     let mut reading = 0;
     let mut scanner = Scanner::new(text, nesting);
     let passed = match scanner.peek() {
         Some(b'{') => scanner.object(|name, scanner| {
             reading = name.among(&MEMBERS);
-            found.put(reading, scanner.value()?);
+            let value = if MEMBERS.get(reading) == Some(&"params") && scanner.peek() == Some(b'{') {
+                scanner.lend(|scanner| params.pass(scanner))?
+            } else {
+                scanner.value()?
+            };
+            found.put(reading, value);
             Ok(())
         }),
         Some(_) | None => scanner.value().map(drop),

@@ -46,25 +46,35 @@ impl From<MetaError> for RpcError {
 const META: [&str; 3] =
     ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities", "progressToken"];
 
+const CALL: [&str; 2] = ["name", "arguments"];
+
 /// What one pass over the parameters finds.
-#[derive(Default)]
-struct Params<'a> {
+#[derive(Debug, Default)]
+pub(crate) struct Params<'a> {
     /// The members of `_meta`, where that is an object.
     meta: Option<Found<'a, 3>>,
     /// How often `_meta` stands.
     metas: usize,
     /// The version of `initialize`, the handshake of older revisions.
     version: Option<&'a str>,
+    /// The members that name a tool and its arguments.
+    pub(crate) call: Found<'a, 2>,
 }
 
 impl<'a> Params<'a> {
-    fn read(json: &'a str) -> Result<Self, Fault> {
+    pub(crate) fn read(json: &'a str) -> Result<Self, Fault> {
         let mut params = Self::default();
-        Scanner::new(json, MAX_NESTING).object(|name, scanner| {
+        params.pass(&mut Scanner::new(json, MAX_NESTING))?;
+        Ok(params)
+    }
+
+    /// Passes the object that the parameters must be.
+    pub(super) fn pass(&mut self, scanner: &mut Scanner<'a>) -> Result<(), Fault> {
+        scanner.object(|name, scanner| {
             if name.is("_meta") {
-                params.metas += 1;
+                self.metas += 1;
                 if scanner.peek() == Some(b'{') {
-                    let meta = params.meta.insert(Found::NONE);
+                    let meta = self.meta.insert(Found::NONE);
                     return scanner.object(|name, scanner| {
                         meta.put(name.among(&META), scanner.value()?);
                         Ok(())
@@ -73,11 +83,11 @@ impl<'a> Params<'a> {
             }
             let value = scanner.value()?;
             if name.is("protocolVersion") {
-                params.version = Some(value);
+                self.version = Some(value);
             }
+            self.call.put(name.among(&CALL), value);
             Ok(())
-        })?;
-        Ok(params)
+        })
     }
 }
 
@@ -89,9 +99,25 @@ impl<'a> Params<'a> {
 pub fn request_meta<'a>(request_method: &str, params: Option<&'a RawValue>) -> Result<RequestMeta<'a>, MetaError> {
     let raw = params.map_or("{}", RawValue::get);
     if !raw.starts_with('{') {
-        return Err(MetaError::Invalid("params must be an object"));
+        return Err(NO_OBJECT);
     }
-    let params = Params::read(raw).map_err(|_| UNREADABLE)?;
+    check(request_method, &Params::read(raw).map_err(|_| UNREADABLE)?)
+}
+
+/// Checks the metadata of a request whose parameters were passed before; like [`request_meta`].
+#[cfg(feature = "std")]
+pub(crate) fn checked_meta<'a>(
+    request_method: &str,
+    raw: Option<&RawValue>,
+    params: &Params<'a>,
+) -> Result<RequestMeta<'a>, MetaError> {
+    match raw.map(RawValue::get) {
+        Some(json) if !json.starts_with('{') => Err(NO_OBJECT),
+        Some(_) | None => check(request_method, params),
+    }
+}
+
+fn check<'a>(request_method: &str, params: &Params<'a>) -> Result<RequestMeta<'a>, MetaError> {
     if params.metas > 1 {
         return Err(TWO_METAS);
     }
@@ -122,6 +148,7 @@ fn shortened(version: &str) -> String {
     version.char_indices().take_while(|(at, c)| at + c.len_utf8() <= LONGEST).map(|(_, c)| c).collect()
 }
 
+const NO_OBJECT: MetaError = MetaError::Invalid("params must be an object");
 const UNREADABLE: MetaError = MetaError::Invalid("params must be JSON nested at most 128 levels deep");
 const TWO_METAS: MetaError = MetaError::Invalid("params must not name _meta twice");
 const MALFORMED_META: MetaError = MetaError::Invalid("params._meta is malformed");

@@ -77,6 +77,13 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
+    /// Lends the text that `pass` passes.
+    pub(crate) fn lend(&mut self, pass: impl FnOnce(&mut Self) -> Result<(), Fault>) -> Result<&'a str, Fault> {
+        let start = self.at;
+        pass(self)?;
+        self.text.get(start..self.at).ok_or(Fault::Syntax)
+    }
+
     /// Passes one value and lends its text.
     pub(crate) fn value(&mut self) -> Result<&'a str, Fault> {
         let start = self.at;
@@ -292,6 +299,12 @@ pub(crate) struct Found<'a, const N: usize> {
     pub(crate) values: [Option<&'a str>; N],
     /// One of the names stands twice.
     pub(crate) twice: bool,
+}
+
+impl<const N: usize> Default for Found<'_, N> {
+    fn default() -> Self {
+        Self::NONE
+    }
 }
 
 impl<'a, const N: usize> Found<'a, N> {

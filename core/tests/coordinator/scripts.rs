@@ -155,7 +155,7 @@ fn idle_500_maximum_2000_with_progress_in_time_lives_until_the_maximum() {
     assert_eq!(world.lines(), [line(A, "5"), line(A, "Maximum ran out")], "progress at 1999 does not move it");
     world.complete(call);
     assert_eq!(world.lines(), [], "the late completion is dropped (rule C8: exactly one error)");
-    assert_eq!(world.coordinator.counters().timed_out, 1);
+    assert_eq!(world.coordinator.counters().timed_out(), 1);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn re_arming_leaves_one_deadline_a_request() {
         }
         assert!(world.coordinator.armed() <= calls.len(), "{} deadlines are watched", world.coordinator.armed());
     }
-    assert_eq!(world.coordinator.counters().timed_out, 0);
+    assert_eq!(world.coordinator.counters().timed_out(), 0);
 }
 
 #[test]

@@ -160,3 +160,63 @@ fn the_servers_deadline_is_the_answer_of_the_exchange() {
     world.advance(ms(100));
     assert_eq!(run(&world, &mut body), Some(vec![("1 error -31002".to_owned(), true)]), "rule C8");
 }
+
+#[test]
+fn messages_that_wait_leave_in_one_batch() {
+    let world = World::default();
+    let service = Fun::new(|_, cx| {
+        Answer::later(async move {
+            for value in [1.0, 2.0] {
+                let _never_over = cx.report_all(value, None, "").await;
+            }
+            ok()
+        })
+    });
+    let mut exchange = start(&world, service, &request(1, "work"));
+    while world.run_tasks() {}
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut out = Vec::new();
+    let batch = exchange.poll_batch(&mut cx, &mut out, 1 << 10, (b"<", b">"));
+    assert_eq!(batch, Poll::Ready(Some(true)));
+    let text = String::from_utf8(out).expect("UTF-8");
+    let messages: Vec<String> =
+        text.split_terminator('>').map(|message| brief(message.trim_start_matches('<'))).collect();
+    assert_eq!(messages, ["1 progress 1", "1 progress 2", "1 ok"]);
+    assert_eq!(exchange.poll_batch(&mut cx, &mut Vec::new(), 1 << 10, (b"", b"")), Poll::Ready(None));
+}
+
+#[test]
+fn a_listen_sends_notifications_and_ends_with_its_result() {
+    let (world, log) = (World::default(), Log::default());
+    let noted = log.clone();
+    let service = Fun::new(move |_, cx| {
+        let log = noted.clone();
+        Answer::later(async move {
+            log.note(format!("{:?}", cx.notify("notifications/subscriptions/acknowledged", "{}").await.is_ok()));
+            let cancelled = cx.cancelled().await;
+            log.note(format!("{:?}", cancelled.reason));
+            log.note(format!("{:?}", cx.notify("notifications/tools/list_changed", "{}").await.is_ok()));
+            Err(give_up())
+        })
+    });
+    let mut exchange = start(&world, service, &request(7, "subscriptions/listen"));
+    while world.run_tasks() {}
+    exchange.end_listen();
+    while world.run_tasks() {}
+    assert_eq!(log.take(), ["true", "Ended", "false"], "nothing follows the result");
+    let (mut cx, mut out) = (Context::from_waker(Waker::noop()), Vec::new());
+    assert_eq!(exchange.poll_message(&mut cx, &mut out), Poll::Ready(Some(false)));
+    out.clear();
+    assert_eq!(exchange.poll_message(&mut cx, &mut out), Poll::Ready(Some(true)));
+    let result = String::from_utf8(out).expect("UTF-8");
+    assert!(result.contains(r#""_meta":{"io.modelcontextprotocol/subscriptionId":7}"#), "rule L4: {result}");
+}
+
+#[test]
+fn only_a_listen_is_ended_by_the_server() {
+    let world = World::default();
+    let mut exchange = start(&world, Fun::new(|_, _| Answer::later(pending())), &request(1, "work"));
+    exchange.end_listen();
+    let mut cx = Context::from_waker(Waker::noop());
+    assert_eq!(exchange.poll_message(&mut cx, &mut Vec::new()), Poll::Pending, "rule C5");
+}

@@ -138,7 +138,7 @@ fn the_servers_own_deadline_answers_one_error_and_the_late_completion_is_dropped
     door.open();
     server.at(ms(2000));
     assert_eq!(server.received(), Vec::<String>::new());
-    assert_eq!(server.counters().requests.timed_out, 1);
+    assert_eq!(server.counters().requests.timed_out(), 1);
 }
 
 #[test]

@@ -7,8 +7,14 @@ mod client;
 mod exchange;
 mod handlers;
 mod input;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod pressure;
+mod shutdown;
 mod silence;
+mod stats;
+#[cfg(feature = "tracing")]
+mod trace;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};

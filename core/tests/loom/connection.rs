@@ -4,7 +4,9 @@
 use std::sync::Arc as Shared;
 use std::task::{Context, Poll, Waker};
 
-use steady_core::kernel::{BoxFuture, CancelReason, Connection, Context as Request, ServerCounters};
+use steady_core::kernel::{
+    BoxFuture, CancelReason, Connection, Context as Request, ServerConfig, ServerCounters, Shutdown,
+};
 use steady_core::request::Terminal;
 use steady_core::time::Instant;
 
@@ -17,6 +19,7 @@ models! {
     an_answer_a_cancellation_and_a_deadline_have_one_winner: preemptions(2), kills ["decide-on-a-copy"];
     a_closed_connection_ends_with_the_handler_that_answers: ALL, kills ["waker-before-push", "park-outside-lock"];
     a_closed_connection_ends_with_the_handler_that_waits: ALL, kills ["wake-no-waiter", "waker-before-push"];
+    an_order_to_end_is_never_slept_through: ALL, kills ["stage-then-register"];
 }
 
 type Served = Connection<Once, Still>;
@@ -103,4 +106,13 @@ fn a_closed_connection_ends_with_the_handler_that_answers() {
 
 fn a_closed_connection_ends_with_the_handler_that_waits() {
     assert_eq!(ends(Then::WaitsForItsCancellation), [""; 0], "it waited for its loss");
+}
+
+fn an_order_to_end_is_never_slept_through() {
+    let (still, shutdown) = (Still::default(), Shutdown::new());
+    let config = ServerConfig { shutdown: shutdown.clone(), ..config() };
+    let connection: Served = Connection::new(Once::new(Then::Answers), still.clone(), still.ports(), config);
+    let asks = spawn(move || shutdown.drain());
+    let _counters: ServerCounters = block_on(connection).expect("an end in order");
+    asks.join().expect("no panic");
 }

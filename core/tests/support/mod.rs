@@ -30,6 +30,8 @@ pub(crate) struct Shared {
     pub(crate) written: Vec<u8>,
     /// Requests whose streams were closed.
     pub(crate) closed: Vec<RequestId>,
+    /// What was written does not leave the process, as with a slow disk.
+    pub(crate) slow_flush: bool,
     /// Runs all tasks inside of a write, as other threads would.
     pub(crate) busy_threads: bool,
     /// What is read when nothing else waits.
@@ -248,7 +250,12 @@ impl Link for VirtualLink {
         Poll::Ready(Ok(count))
     }
 
-    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut shared = self.world.lock();
+        if shared.slow_flush {
+            shared.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -35,7 +35,7 @@ const PAGE: u32 = 500;
 const MAX_FINDINGS: usize = 1000;
 
 /// What must find nothing.
-const RULES: [(&str, &str, &str); 3] = [
+const RULES: [(&str, &str, &str); 5] = [
     (
         "ledger_result",
         "no key names this result",
@@ -43,15 +43,27 @@ const RULES: [(&str, &str, &str); 3] = [
     ),
     (
         "ledger_attempt",
-        "no key has this attempt",
-        "SELECT a.upstream_key FROM ledger_attempt AS a WHERE NOT EXISTS (SELECT 1 FROM ledger_key AS k
-         WHERE k.principal = a.principal AND k.operation = a.operation AND k.key = a.key)",
+        "no open key has this attempt",
+        "SELECT a.key FROM ledger_attempt AS a WHERE NOT EXISTS (SELECT 1 FROM ledger_key AS k
+         WHERE k.principal = a.principal AND k.operation = a.operation AND k.key = a.key AND k.state IN (1, 4))",
     ),
     (
         "ledger_outbox",
         "no key sent this message",
         "SELECT CAST(o.id AS TEXT) FROM ledger_outbox AS o WHERE NOT EXISTS (SELECT 1 FROM ledger_key AS k
          WHERE k.principal = o.principal AND k.operation = o.operation AND k.key = o.key)",
+    ),
+    (
+        "ledger_outbox",
+        "this message waits, but another one is marked as the first of its line",
+        "SELECT CAST(min(id) AS TEXT) FROM ledger_outbox WHERE ordering_key IS NOT NULL AND state IN (1, 2, 4, 5)
+         GROUP BY target, ordering_key HAVING min(id) IS NOT max(iif(head = 1, id, NULL))",
+    ),
+    (
+        "ledger_meta",
+        "the number of waiting messages is not what the outbox holds",
+        "SELECT CAST(outbox_open AS TEXT) FROM ledger_meta
+         WHERE outbox_open <> (SELECT count(*) FROM ledger_outbox WHERE state IN (1, 2, 4, 5))",
     ),
 ];
 

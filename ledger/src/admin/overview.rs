@@ -65,7 +65,7 @@ pub struct KeyRow {
 
 /// The names of states, in the order of their codes, which start at 1.
 const KEY_STATES: [&str; 5] = ["started", "committed", "rejected", "in_doubt", "expired"];
-const OUTBOX_STATES: [&str; 5] = ["pending", "sending", "delivered", "dead", "in_doubt"];
+const OUTBOX_STATES: [&str; 6] = ["pending", "sending", "delivered", "dead", "in_doubt", "skipped"];
 
 /// What a state is called in output for operators.
 #[must_use]
@@ -79,7 +79,7 @@ pub const fn state_name(state: State) -> &'static str {
     }
 }
 
-fn name(names: &[&'static str; 5], code: i64) -> &'static str {
+fn name(names: &[&'static str], code: i64) -> &'static str {
     let known = usize::try_from(code).ok().and_then(|code| code.checked_sub(1)).and_then(|at| names.get(at));
     known.copied().unwrap_or("unknown")
 }
@@ -152,7 +152,7 @@ impl Ledger {
 fn overview(db: &Db) -> Result<Overview, LedgerError> {
     let conn = &db.conn;
     let number = |sql: &str| conn.query_row(sql, [], |row| row.get::<_, i64>(0));
-    let counts = |sql: &str, names: &[&'static str; 5]| -> rusqlite::Result<Vec<(&'static str, u64)>> {
+    let counts = |sql: &str, names: &[&'static str]| -> rusqlite::Result<Vec<(&'static str, u64)>> {
         conn.prepare(sql)?
             .query_map([], |row| Ok((name(names, row.get(0)?), row.get::<_, i64>(1)?.unsigned_abs())))?
             .collect()
@@ -163,7 +163,8 @@ fn overview(db: &Db) -> Result<Overview, LedgerError> {
         .query_map([], |row| Ok((row.get(0)?, row.get::<_, i64>(1)?.unsigned_abs())))?
         .collect::<Result<_, _>>()?;
     let bytes = number("PRAGMA page_count")?.saturating_mul(number("PRAGMA page_size")?);
-    let open = "SELECT min(recorded_ms) FROM ledger_key WHERE state IN (1, 4)";
+    let open = "SELECT min(recorded_ms) FROM (SELECT recorded_ms FROM ledger_key WHERE state = 1
+                                            UNION ALL SELECT recorded_ms FROM ledger_key WHERE state = 4)";
     Ok(Overview {
         schema: number("PRAGMA user_version")?,
         created_ms: number("SELECT created_ms FROM ledger_meta")?,

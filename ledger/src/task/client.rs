@@ -17,6 +17,7 @@ use crate::request::{Executed, Request};
 use crate::task::operator::housekeep;
 use crate::task::store::{self, Decided, Head, Tx, decide};
 use crate::task::{Body, Changed, Snapshot, TaskError, TaskId, TaskLimits, TaskSpec, Tasks, Work, check_text};
+use crate::time::millis;
 use crate::transaction::settle;
 
 impl Tasks {
@@ -202,7 +203,7 @@ impl Tasks {
 
     pub(super) fn creation(&self, request: &Request<'_>, mut spec: TaskSpec) -> Result<Creation, TaskError> {
         self.check_spec(&mut spec)?;
-        let retention_ms = spec.ttl.map_or(i64::MAX, store::millis);
+        let retention_ms = spec.ttl.map_or(i64::MAX, millis);
         let call = Call { retention_ms, ..self.ledger.call(request)? };
         Ok(Creation { call, id: self.new_id()?, spec })
     }
@@ -273,6 +274,7 @@ impl Creation {
         if let Some(found) = replay(tx, call)? {
             return Ok(Executed::Replayed(found));
         }
+        call.check_age(tx.conn)?;
         admit(tx, &call.scope.principal, limits)?;
         record::insert(tx.conn, call, State::Committed, format!("\"{id}\"").as_bytes())?;
         store::insert(tx, id, &call.scope, Some(&call.key), spec)?;

@@ -16,6 +16,7 @@ use crate::error::{BoxError, LedgerError};
 use crate::task::operator::housekeep;
 use crate::task::store::{self, Decided, Head, Tx, decide, head};
 use crate::task::{Body, Checkpoint, Claimed, Lease, Progress, TaskError, Tasks, Work, check_text};
+use crate::time::millis;
 use crate::transaction::{asks_for_input, run_effect};
 
 /// How a worker ends a task.
@@ -167,7 +168,7 @@ fn alive(tx: &Tx<'_>, lease: &Lease) -> Result<(Head, bool), TaskError> {
 }
 
 fn extend(tx: &Tx<'_>, lease: &Lease) -> Result<(), TaskError> {
-    let until = tx.now.saturating_add(store::millis(lease.duration));
+    let until = tx.now.saturating_add(millis(lease.duration));
     tx.run("UPDATE ledger_task SET claimable_ms = ?2 WHERE id = ?1", (lease.task.as_str(), until)).map(drop)
 }
 
@@ -224,7 +225,7 @@ fn checkpoint(
     let stored = step > head.step;
     if stored {
         if let Some(effect) = effect {
-            run_effect(tx.db, effect)?;
+            run_effect(tx.db, effect, None)?;
         }
         tx.run(
             "UPDATE ledger_task

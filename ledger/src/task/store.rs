@@ -12,6 +12,7 @@ use steady_core::time::WallTime;
 use crate::error::LedgerError;
 use crate::file::Db;
 use crate::task::{Body, Input, Progress, Snapshot, TaskError, TaskId, TaskSpec};
+use crate::time::millis;
 
 /// The current transaction, at one point in time.
 pub(super) struct Tx<'a> {
@@ -153,11 +154,6 @@ impl Head {
 
 pub(super) fn revision(number: i64) -> Revision {
     Revision::new(u64::try_from(number).unwrap_or(0))
-}
-
-/// A duration in milliseconds, at most as many as SQLite can hold.
-pub(super) fn millis(duration: Duration) -> i64 {
-    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Creates a task.

@@ -79,8 +79,8 @@ pub struct TaskSpec {
     /// What it is doing, for people. Default: nothing.
     pub message: Option<Box<str>>,
     /// What a worker needs to start. Arguments are not stored otherwise, so a worker in another process knows nothing
-    /// but this. It is removed with the end of the task; SQLite may keep its bytes in unused pages until it overwrites
-    /// them, so it is no place for a secret. Default: nothing.
+    /// but this. It is removed with the end of the task, but its bytes stay in the write-ahead log until that begins anew,
+    /// so it is no place for a secret. Default: nothing.
     pub payload: Option<Body>,
 }
 

@@ -8,12 +8,13 @@
 //!                                   └─ outcome unknown ──► a new connection looks each one up
 //! ```
 
+use std::iter;
 use std::time::{Duration, Instant};
 
 use crate::error::LedgerError;
 use crate::file::Db;
-use crate::lane::Lane;
 use crate::transaction::{CommitFailure, Savepoint, Transaction};
+use crate::writer::Shared;
 use crate::writer::current::Current;
 use crate::writer::unit::Work;
 
@@ -43,52 +44,52 @@ enum End {
 }
 
 /// Does all units, and answers them.
-pub(super) fn run(lane: &Lane, current: &Current, mut units: Units) {
+pub(super) fn run(shared: &Shared, mut units: Units) {
     while !units.is_empty() {
-        match transact(lane, current, &mut units) {
-            Ok(End::Decided) => answer(units.drain(..)),
-            Ok(End::Split(count)) => answer(units.drain(..count)),
+        match transact(shared, &mut units) {
+            Ok(End::Decided) => answer(shared, units.drain(..)),
+            Ok(End::Split(count)) => answer(shared, units.drain(..count)),
             Ok(End::Lost(blamed)) => {
                 if let Some(place) = blamed {
-                    units.remove(place).answer();
+                    answer(shared, iter::once(units.remove(place)));
                 }
                 for unit in units.drain(..) {
-                    alone(lane, current, unit);
+                    alone(shared, unit);
                 }
             }
-            Ok(End::Unknown(failure)) => look_up(lane, &failure, &mut units),
+            Ok(End::Unknown(failure)) => look_up(shared, &failure, &mut units),
             Err(error) => {
-                for mut unit in units.drain(..) {
-                    unit.fail(error.again());
-                    unit.answer();
-                }
+                units.iter_mut().for_each(|unit| unit.fail(error.again()));
+                answer(shared, units.drain(..));
             }
         }
     }
 }
 
 /// Does one unit in a transaction of its own.
-fn alone(lane: &Lane, current: &Current, unit: Box<dyn Work>) {
+fn alone(shared: &Shared, unit: Box<dyn Work>) {
     let mut units = vec![unit];
-    match transact(lane, current, &mut units) {
+    match transact(shared, &mut units) {
         Ok(End::Decided | End::Split(_) | End::Lost(_)) => {}
-        Ok(End::Unknown(failure)) => return look_up(lane, &failure, &mut units),
+        Ok(End::Unknown(failure)) => return look_up(shared, &failure, &mut units),
         Err(error) => units.iter_mut().for_each(|unit| unit.fail(error.again())),
     }
-    answer(units.drain(..));
+    answer(shared, units.drain(..));
 }
 
 /// One transaction. An error is the fault of none of the units, and nothing of them is kept.
-fn transact(lane: &Lane, current: &Current, units: &mut [Box<dyn Work>]) -> Result<End, LedgerError> {
-    lane.with(|db| {
+fn transact(shared: &Shared, units: &mut [Box<dyn Work>]) -> Result<End, LedgerError> {
+    shared.lane.with(|db| {
         let transaction = Transaction::begin(db)?;
-        let count = match run_units(db, current, units) {
+        let count = match run_units(db, &shared.current, units) {
             Ran::Until(count) => count,
             Ran::LostAt(place) => return Ok(End::Lost(Some(place))),
         };
         Ok(match transaction.commit() {
-            Ok(()) if count == units.len() => End::Decided,
-            Ok(()) => End::Split(count),
+            Ok(()) => {
+                shared.meters.batches.add();
+                if count == units.len() { End::Decided } else { End::Split(count) }
+            }
             // A check that SQLite defers to the commit: which unit is to blame shows when each runs alone.
             Err(failure) if failure.is_certain() && units.len() > 1 => End::Lost(None),
             // A certain failure of one unit is looked up too: to ask the file costs little, and the file is what counts.
@@ -124,20 +125,25 @@ fn run_units(db: &Db, current: &Current, units: &mut [Box<dyn Work>]) -> Ran {
 }
 
 /// Nothing that the failed connection says counts any more: a new one has to find the keys, or find them missing.
-fn look_up(lane: &Lane, failure: &CommitFailure, units: &mut Units) {
-    lane.renew();
+fn look_up(shared: &Shared, failure: &CommitFailure, units: &mut Units) {
+    shared.meters.looked_up.add();
+    shared.lane.renew();
     for mut unit in units.drain(..) {
-        let looked = lane.with(|db| {
+        let looked = shared.lane.with(|db| {
             unit.recover(failure, db);
             Ok(())
         });
         if let Err(error) = looked {
             unit.fail(LedgerError::CommitUnknown(error.into()));
         }
-        unit.answer();
+        answer(shared, iter::once(unit));
     }
 }
 
-fn answer(units: impl Iterator<Item = Box<dyn Work>>) {
-    units.for_each(|unit| unit.answer());
+fn answer(shared: &Shared, units: impl Iterator<Item = Box<dyn Work>>) {
+    for unit in units {
+        let meter = if unit.is_done() { &shared.meters.committed } else { &shared.meters.failed };
+        meter.add();
+        unit.answer();
+    }
 }

@@ -24,6 +24,8 @@ pub(crate) trait Work: Send {
     fn fail(&mut self, error: LedgerError);
     /// Decides what a commit of unknown outcome came to, on another connection.
     fn recover(&mut self, failure: &CommitFailure, db: &Db);
+    /// Whether it was decided that it is carried out.
+    fn is_done(&self) -> bool;
     /// Answers its caller with what was decided.
     fn answer(self: Box<Self>);
 }
@@ -86,6 +88,10 @@ impl<R: Send> Work for Unit<R> {
         });
     }
 
+    fn is_done(&self) -> bool {
+        matches!(self.decided, Some(Ok(_)))
+    }
+
     fn answer(self: Box<Self>) {
         if let Some(after) = self.after {
             after();
@@ -94,4 +100,19 @@ impl<R: Send> Work for Unit<R> {
             self.caller.send(decided);
         }
     }
+}
+
+/// The answer to a unit whose commit failed in an unknown way, and which was committed all the same, or not.
+#[cfg(test)]
+pub(crate) fn recovered<R: Send>(
+    reader: &crate::lane::Lane,
+    (mut unit, answering): (Unit<R>, Answering<R>),
+) -> Result<R, LedgerError> {
+    let recover = |db: &_| {
+        unit.recover(&CommitFailure::unknown(), db);
+        Ok(())
+    };
+    reader.with(recover)?;
+    Box::new(unit).answer();
+    answering.wait().unwrap_or(Err(LedgerError::Closed))
 }

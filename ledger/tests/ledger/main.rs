@@ -1,14 +1,22 @@
 //! What the ledger promises, on real files.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod clock;
 mod effects;
+mod external;
+mod external_model;
 mod files;
 mod inventory;
 mod migration;
 mod model;
 mod once;
+mod outbox;
+mod outbox_model;
+#[path = "../support/peer.rs"]
+mod peer;
 mod privacy;
 mod replay;
+mod retention;
 mod states;
 mod tasks;
 mod writer;

@@ -188,7 +188,14 @@ fn a_stuck_effect_turns_new_calls_away_and_is_named() {
     assert!(refused.unwrap_err().to_string().contains(r#"busy with "hold""#));
     drop(release);
     holder.join().unwrap();
-    block_on(queue(&shop.ledger, "order-1", "")).unwrap().into_inner();
+    // On a busy machine an effect of the queue can take longer than the limit too.
+    let done = loop {
+        match block_on(queue(&shop.ledger, "order-1", "")) {
+            Err(LedgerError::Busy { .. } | LedgerError::TimeLimit) => thread::yield_now(),
+            answer => break answer,
+        }
+    };
+    done.unwrap().into_inner();
     assert_eq!(shop.reservations(), 1);
 }
 

@@ -3,9 +3,9 @@
 //! What cannot be checked here, whether the method exists and whether the client declared what it needs, is the
 //! handler's answer; its status follows from its code.
 
-use http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
+use http::header::{self, ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
-use http::{HeaderMap, Method, StatusCode};
+use http::{HeaderMap, HeaderName, Method, StatusCode};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use steady_core::kernel::{Request, Service};
@@ -17,9 +17,20 @@ use crate::headers::{self, HeaderError, Headers, check_method, check_name, check
 
 impl Headers for HeaderMap {
     fn lines<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
-        self.get_all(name).into_iter().map(http::HeaderValue::as_bytes)
+        let known = KNOWN.iter().find(|(known, _)| *known == name);
+        let lines = known.map_or_else(|| self.get_all(name), |(_, known)| self.get_all(known));
+        lines.into_iter().map(http::HeaderValue::as_bytes)
     }
 }
+
+/// The headers that every request is looked through for, as names that need no parsing.
+static KNOWN: [(&str, HeaderName); 5] = [
+    ("Host", header::HOST),
+    ("Origin", header::ORIGIN),
+    (headers::PROTOCOL_VERSION, HeaderName::from_static("mcp-protocol-version")),
+    (headers::METHOD, HeaderName::from_static("mcp-method")),
+    (headers::NAME, HeaderName::from_static("mcp-name")),
+];
 
 /// The media types that a client takes as an answer (rule H2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -26,7 +26,7 @@ use super::limits::bump;
 use super::refuse::Refused;
 use super::respond::respond;
 use super::service::{HttpService, Responding};
-use super::wire::{Look, Patience, Watch, Wire};
+use super::wire::{Look, Wait, Watch, Wire};
 
 /// How often a client is looked at that has sent more than is read ahead.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -67,9 +67,9 @@ pub(super) async fn serve_connection<S: Service>(
                     look_at.get_or_insert_with(|| Instant::now() + LOOK_AGAIN);
                 }
             }
-            let up_at = patience_ends(&wire, &config);
-            let Some(due) = [up_at, look_at].into_iter().flatten().min() else { return Poll::Pending };
             let now = Instant::now();
+            let up_at = patience_ends(&wire, &config, now);
+            let Some(due) = [up_at, look_at].into_iter().flatten().min() else { return Poll::Pending };
             if up_at.is_some_and(|at| at <= now) {
                 return Poll::Ready(());
             }
@@ -90,13 +90,15 @@ pub(super) async fn serve_connection<S: Service>(
 }
 
 /// When the client's time is up, if nothing happens.
-fn patience_ends(wire: &Wire, config: &ServeConfig) -> Option<Instant> {
-    match wire.patience() {
-        Patience::Stalled(since) => Some(since + config.write_stall),
-        Patience::Head(since) => Some(since + config.head_timeout),
-        Patience::Idle(since) => Some(since + config.idle_timeout),
-        Patience::Busy => None,
-    }
+fn patience_ends(wire: &Wire, config: &ServeConfig, now: Instant) -> Option<Instant> {
+    let (wait, since) = wire.waits(now);
+    let patience = match wait {
+        Wait::Stalled => config.write_stall,
+        Wait::Head => config.head_timeout,
+        Wait::Idle => config.idle_timeout,
+        Wait::Request => return None,
+    };
+    since.checked_add(patience)
 }
 
 /// What hyper calls.
@@ -112,15 +114,11 @@ impl<S: Service> hyper::service::Service<Request<Incoming>> for Dispatch<S> {
     type Future = Responding;
 
     fn call(&self, request: Request<Incoming>) -> Responding {
-        self.wire.head_ended();
-        let shared = Arc::clone(&self.service.shared);
-        let (watch, config) = (Watch(self.wire.clone()), Arc::clone(&self.config));
-        Box::pin(async move {
-            if request.uri().path() != &*config.path {
-                bump(&shared.limits.counts.refused);
-                return Ok(Refused::path().into_response());
-            }
-            Ok(respond(&shared, request, Some(watch)).await)
-        })
+        let watch = Watch::new(self.wire.clone());
+        if request.uri().path() != &*self.config.path {
+            bump(&self.service.shared.limits.counts.refused);
+            return Box::pin(std::future::ready(Ok(Refused::path().into_response())));
+        }
+        respond(Arc::clone(&self.service.shared), request, Some(watch))
     }
 }

@@ -2,69 +2,116 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
-use std::task::Poll;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
 use steady_core::kernel::{BoxFuture, Exchange, Service};
 use steady_core::rpc::{RpcError, code, encode, method};
 use tokio::time::Sleep;
 
 use super::body::Body;
 use super::check::{self, Accepts, Checked};
-use super::limits::bump;
+use super::config::Principal;
+use super::limits::{Counted, bump};
 use super::refuse::Refused;
-use super::service::Shared;
+use super::service::{Responding, Shared};
 use super::stream::{EventStream, Watched};
-use super::wire::Watch;
+use super::wire::{Busy, Watch};
 
 /// Answers a request. `watch` is the connection's, if it is ours.
-pub(super) async fn respond<S, B>(shared: &Shared<S>, request: Request<B>, watch: Option<Watch>) -> Response<Body>
+///
+/// What needs no waiting is done at once, and what is done is not kept: the future is one allocation for each request, and
+/// a small one is a cheap one.
+pub(super) fn respond<S, B>(shared: Arc<Shared<S>>, request: Request<B>, watch: Option<Watch>) -> Responding
 where
     S: Service,
-    B: http_body::Body,
+    B: http_body::Body + Send + 'static,
+    B::Data: Send,
 {
-    match answer(shared, request, watch).await {
-        Ok(response) => response,
-        Err(refused) => {
-            bump(&shared.limits.counts.refused);
-            refused.into_response()
-        }
-    }
+    let (parts, body) = request.into_parts();
+    let Admitted { place, principal, accepts } = match admit(&shared, &parts) {
+        Ok(admitted) => admitted,
+        Err(refused) => return Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
+    };
+    let headers = parts.headers;
+    Box::pin(async move {
+        let read = read_body(body, shared.config.max_body, shared.config.body_timeout).await;
+        let begun = read.and_then(|body| begin(&shared, &headers, &body, place, principal, watch));
+        drop(headers);
+        Ok(match begun {
+            Err(refused) => refuse(&shared, refused),
+            Ok(Begun::Accepted) => accepted(),
+            Ok(Begun::Exchange { exchange, closing, busy }) => {
+                FirstMessage { shared, exchange: Some(exchange), accepts, closing, busy, text: Vec::new(), sleep: None }
+                    .await
+            }
+        })
+    })
 }
 
-async fn answer<S, B>(shared: &Shared<S>, request: Request<B>, watch: Option<Watch>) -> Result<Response<Body>, Refused>
-where
-    S: Service,
-    B: http_body::Body,
-{
+fn refuse<S>(shared: &Shared<S>, refused: Refused) -> Response<Body> {
+    bump(&shared.limits.counts.refused);
+    refused.into_response()
+}
+
+/// A request that may send its body.
+struct Admitted {
+    place: Counted,
+    principal: Principal,
+    accepts: Accepts,
+}
+
+fn admit<S: Service>(shared: &Shared<S>, parts: &Parts) -> Result<Admitted, Refused> {
     let Shared { config, limits, .. } = shared;
-    let (parts, body) = request.into_parts();
-    let accepts = check::head(config, &parts)?;
+    let accepts = check::head(config, parts)?;
     let principal = match &config.authenticate {
-        Some(authenticate) => authenticate.authenticate(&parts).map_err(Refused::unauthorized)?,
+        Some(authenticate) => authenticate.authenticate(parts).map_err(Refused::unauthorized)?,
         None => None,
     };
     // Before the body: what waits for its body counts too.
     let place = limits.requests.take().filter(|_| !limits.handlers.is_full());
-    let mut place = place.ok_or_else(|| Refused::overloaded(config))?;
-    let body = read_body(body, config.max_body, config.body_timeout).await?;
-    let Ok(text) = std::str::from_utf8(&body) else {
+    let place = place.ok_or_else(|| Refused::overloaded(config))?;
+    Ok(Admitted { place, principal, accepts })
+}
+
+/// What a message began.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+enum Begun<S: Service> {
+    /// Nothing: it was a notification.
+    Accepted,
+    Exchange {
+        exchange: Watched<S>,
+        closing: Option<BoxFuture<()>>,
+        busy: Option<Busy>,
+    },
+}
+
+fn begin<S: Service>(
+    shared: &Shared<S>,
+    headers: &HeaderMap,
+    body: &[u8],
+    mut place: Counted,
+    principal: Principal,
+    watch: Option<Watch>,
+) -> Result<Begun<S>, Refused> {
+    let Shared { config, limits, .. } = shared;
+    let Ok(text) = std::str::from_utf8(body) else {
         let error = RpcError::new(code::PARSE_ERROR, "the body is not UTF-8");
         return Err(Refused::new(StatusCode::BAD_REQUEST, None, error));
     };
-    let request = match check::message(&*shared.service, &parts.headers, text)? {
+    let request = match check::message(&*shared.service, headers, text)? {
         Checked::Request(request) => request,
         Checked::Notification { cancels } => {
             bump(&limits.counts.notifications);
             if cancels {
                 bump(&limits.counts.cancellations_posted);
             }
-            let mut response = Response::new(Body::full(Bytes::new()));
-            *response.status_mut() = StatusCode::ACCEPTED;
-            return Ok(response);
+            return Ok(Begun::Accepted);
         }
     };
     let mut closing = None;
@@ -80,15 +127,20 @@ where
     }
     bump(&limits.counts.requests);
     // From here on a hang-up cancels, and nothing that the client sends is part of this request.
-    let busy = watch.map(Watch::start);
+    let busy = watch.and_then(Watch::start);
     let mut settings = shared.exchange.clone();
     if principal.is_some() {
         settings.principal = principal;
     }
-    let exchange = Exchange::serve(shared.service.clone(), shared.ports.clone(), settings, request);
-    let exchange = Watched { exchange, limits: limits.clone(), over: false, _place: place };
-    drop(parts);
-    Ok(first_message(shared, exchange, accepts, closing).await.map(|body| body.watched(busy)))
+    let exchange = Exchange::serve(Arc::clone(&shared.service), shared.ports.clone(), settings, request);
+    let exchange = Watched { exchange, limits: Arc::clone(limits), over: false, _place: place };
+    Ok(Begun::Exchange { exchange, closing, busy })
+}
+
+fn accepted() -> Response<Body> {
+    let mut response = Response::new(Body::full(Bytes::new()));
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
 }
 
 /// Resolves once the service is told to end its listens.
@@ -102,6 +154,18 @@ fn closed<S>(shared: &Shared<S>) -> BoxFuture<()> {
     })
 }
 
+/// Waits for the first message and lets it decide the kind of the answer.
+struct FirstMessage<S: Service> {
+    shared: Arc<Shared<S>>,
+    /// Taken once it is ready.
+    exchange: Option<Watched<S>>,
+    accepts: Accepts,
+    closing: Option<BoxFuture<()>>,
+    busy: Option<Busy>,
+    text: Vec<u8>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
 /// What an exchange did first.
 enum First {
     /// It answered.
@@ -112,42 +176,51 @@ enum First {
     Silent,
 }
 
-/// Waits for the first message and lets it decide the kind of the answer.
-async fn first_message<S: Service>(
-    shared: &Shared<S>,
-    mut exchange: Watched<S>,
-    accepts: Accepts,
-    closing: Option<BoxFuture<()>>,
-) -> Response<Body> {
-    let config = &shared.config;
-    let mut text = Vec::new();
-    let streams = accepts.events && (config.always_stream || !accepts.json);
-    let first = {
-        let mut sleep: Option<Pin<Box<Sleep>>> = None;
-        poll_fn(|cx| {
-            while let Poll::Ready(message) = exchange.poll_message(cx, &mut text) {
-                match message {
-                    Some(false) if accepts.events => return Poll::Ready(First::Said),
-                    // Progress for a client that takes no events.
-                    Some(false) => text.clear(),
-                    Some(true) | None => return Poll::Ready(First::Answer),
-                }
+impl<S: Service> FirstMessage<S> {
+    fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<First> {
+        let Some(exchange) = &mut self.exchange else { return Poll::Pending };
+        while let Poll::Ready(message) = exchange.poll_message(cx, &mut self.text) {
+            match message {
+                Some(false) if self.accepts.events => return Poll::Ready(First::Said),
+                // Progress for a client that takes no events.
+                Some(false) => self.text.clear(),
+                Some(true) | None => return Poll::Ready(First::Answer),
             }
-            if !accepts.events {
-                return Poll::Pending;
-            }
-            let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(config.stream_after)));
-            sleep.as_mut().poll(cx).map(|()| First::Silent)
-        })
-        .await
-    };
-    match first {
-        First::Answer if !streams || status(&text) != StatusCode::OK => json(text),
-        First::Answer | First::Said => {
-            let message = String::from_utf8_lossy(&text);
-            events(shared, EventStream::new(exchange, Some(&message), config.keep_alive, closing))
         }
-        First::Silent => events(shared, EventStream::new(exchange, None, config.keep_alive, closing)),
+        if !self.accepts.events {
+            return Poll::Pending;
+        }
+        let after = self.shared.config.stream_after;
+        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(after)));
+        sleep.as_mut().poll(cx).map(|()| First::Silent)
+    }
+}
+
+// Nothing in it is pinned: what must not move is boxed.
+impl<S: Service> Unpin for FirstMessage<S> {}
+
+impl<S: Service> Future for FirstMessage<S> {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        let first = ready!(self.poll_first(cx));
+        let this = &mut *self;
+        let (text, Some(exchange)) = (std::mem::take(&mut this.text), this.exchange.take()) else {
+            return Poll::Pending;
+        };
+        let (shared, closing) = (&*this.shared, this.closing.take());
+        let (config, accepts) = (&shared.config, this.accepts);
+        let streams = accepts.events && (config.always_stream || !accepts.json);
+        let response = match first {
+            First::Answer if !streams || status(&text) != StatusCode::OK => json(text),
+            First::Answer | First::Said => {
+                let message = String::from_utf8_lossy(&text);
+                events(shared, EventStream::new(exchange, Some(&message), config.keep_alive, closing))
+            }
+            First::Silent => events(shared, EventStream::new(exchange, None, config.keep_alive, closing)),
+        };
+        let busy = this.busy.take();
+        Poll::Ready(response.map(|body| body.watched(busy)))
     }
 }
 

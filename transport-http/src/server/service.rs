@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::Buf;
 use http::{Request, Response};
 use steady_core::kernel::{Ports, ServerConfig, Service};
 use steady_core::{coordinator, outbound};
@@ -93,7 +92,7 @@ impl<S, B> tower_service::Service<Request<B>> for HttpService<S>
 where
     S: Service,
     B: http_body::Body + Send + 'static,
-    B::Data: Buf + Send,
+    B::Data: Send,
 {
     type Response = Response<Body>;
     type Error = Infallible;
@@ -105,7 +104,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Responding {
-        let shared = Arc::clone(&self.shared);
-        Box::pin(async move { Ok(respond(&shared, request, None).await) })
+        respond(Arc::clone(&self.shared), request, None)
     }
 }

@@ -45,6 +45,16 @@ impl<S: Service> Watched<S> {
     }
 }
 
+impl<S: Service> Watched<S> {
+    /// The events that wait, up to about this many bytes. A message of the kernel is one line.
+    fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes: usize) -> Poll<()> {
+        let frame = (sse::EVENT_START, sse::EVENT_END);
+        let last = ready!(self.exchange.poll_batch(cx, out, bytes, frame));
+        self.over |= last.is_none_or(|last| last);
+        Poll::Ready(())
+    }
+}
+
 impl<S: Service> Drop for Watched<S> {
     fn drop(&mut self) {
         if !self.over {
@@ -117,16 +127,8 @@ impl<S: Service> Events for EventStream<S> {
         this.poll_closing(cx);
         let mut out = std::mem::take(&mut this.ready);
         while out.len() < BATCH && !this.exchange.over {
-            let start = out.len();
-            out.extend_from_slice(sse::EVENT_START);
-            match this.exchange.poll_message(cx, &mut out) {
-                // A message of the kernel is one line.
-                Poll::Ready(Some(_)) => out.extend_from_slice(sse::EVENT_END),
-                Poll::Ready(None) => out.truncate(start),
-                Poll::Pending => {
-                    out.truncate(start);
-                    break;
-                }
+            if this.exchange.poll_events(cx, &mut out, BATCH).is_pending() {
+                break;
             }
         }
         if !out.is_empty() {

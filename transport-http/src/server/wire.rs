@@ -27,14 +27,38 @@ struct State {
     ended: bool,
     /// hyper waits for bytes.
     wanted: bool,
-    /// A response is pending.
-    busy: bool,
-    /// Since when no response has been pending.
-    idle_since: Instant,
-    /// When the first byte of a head that has not ended came.
-    head_since: Option<Instant>,
-    /// Since when the client has taken no byte, if some wait.
-    stalled_since: Option<Instant>,
+    /// How far the current request is.
+    phase: Phase,
+    /// A head has begun and not ended.
+    in_head: bool,
+    /// The client took no byte when it was last asked to.
+    stalled: bool,
+    /// What the connection waits for, and since when: stamped once a turn, so that a turn reads the clock once.
+    waits: (Wait, Option<Instant>),
+}
+
+/// How far a connection's request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is none, or its head is arriving.
+    Between,
+    /// Its body is arriving.
+    Body,
+    /// Its response is pending.
+    Busy,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The client must take bytes.
+    Stalled,
+    /// A head that has begun.
+    Head,
+    /// The next request.
+    Idle,
+    /// The body of a request, or the answer to it, which have deadlines of their own.
+    Request,
 }
 
 /// What a look at the socket showed.
@@ -50,19 +74,6 @@ pub(super) enum Look {
     Gone,
 }
 
-/// When the connection is to be given up, if nothing happens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
-    /// The client takes no byte since then.
-    Stalled(Instant),
-    /// A head has been arriving since then.
-    Head(Instant),
-    /// Nothing has been asked since then.
-    Idle(Instant),
-    /// A response is pending: the request has deadlines of its own.
-    Busy,
-}
-
 impl Wire {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self(Arc::new(Mutex::new(State {
@@ -70,10 +81,10 @@ impl Wire {
             ahead: Vec::new(),
             ended: false,
             wanted: false,
-            busy: false,
-            idle_since: Instant::now(),
-            head_since: None,
-            stalled_since: None,
+            phase: Phase::Between,
+            in_head: false,
+            stalled: false,
+            waits: (Wait::Idle, None),
         })))
     }
 
@@ -81,27 +92,25 @@ impl Wire {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A head has been read: its time is over.
-    pub(super) fn head_ended(&self) {
+    /// What the connection waits for, and since when.
+    pub(super) fn waits(&self, now: Instant) -> (Wait, Instant) {
         let mut state = self.state();
-        state.head_since = None;
-        state.idle_since = Instant::now();
-    }
-
-    pub(super) fn patience(&self) -> Patience {
-        let state = self.state();
-        match (state.stalled_since, state.busy, state.head_since) {
-            (Some(since), _, _) => Patience::Stalled(since),
-            (None, true, _) => Patience::Busy,
-            (None, false, Some(since)) => Patience::Head(since),
-            (None, false, None) => Patience::Idle(state.idle_since),
+        let wait = match (state.stalled, state.phase, state.in_head) {
+            (true, _, _) => Wait::Stalled,
+            (false, Phase::Body | Phase::Busy, _) => Wait::Request,
+            (false, Phase::Between, true) => Wait::Head,
+            (false, Phase::Between, false) => Wait::Idle,
+        };
+        if wait != state.waits.0 {
+            state.waits = (wait, None);
         }
+        (wait, *state.waits.1.get_or_insert(now))
     }
 
     /// Looks whether the client of a pending response is still there.
     pub(super) fn look(&self, cx: &mut Context<'_>) -> Look {
         let mut state = self.state();
-        if !state.busy {
+        if state.phase != Phase::Busy {
             return Look::There;
         }
         loop {
@@ -148,10 +157,10 @@ impl State {
     }
 
     fn wrote<T>(&mut self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if written.is_ready() {
-            self.stalled_since = None;
-        } else {
-            self.stalled_since.get_or_insert_with(Instant::now);
+        self.stalled = written.is_pending();
+        if written.is_ready() && self.waits.0 == Wait::Stalled {
+            // It took some: the next stall is another one.
+            self.waits.1 = None;
         }
         written
     }
@@ -179,8 +188,8 @@ impl AsyncRead for Wire {
             }
             state.wanted = false;
         }
-        if !state.busy && buffer.filled().len() > before {
-            state.head_since.get_or_insert_with(Instant::now);
+        if state.phase == Phase::Between && buffer.filled().len() > before {
+            state.in_head = true;
         }
         Poll::Ready(Ok(()))
     }
@@ -216,25 +225,39 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// What a request needs, to have its connection watched.
-pub(super) struct Watch(pub(super) Wire);
+/// A request whose head has been read. Once its body has been, [`start`](Self::start) has its client watched.
+pub(super) struct Watch(Option<Busy>);
 
 impl Watch {
+    pub(super) fn new(wire: Wire) -> Self {
+        wire.enter(Phase::Body);
+        Self(Some(Busy(wire)))
+    }
+
     /// The request has been read: from here to its last byte a hang-up is a cancellation.
-    pub(super) fn start(self) -> Busy {
-        self.0.state().busy = true;
-        Busy(self.0)
+    pub(super) fn start(mut self) -> Option<Busy> {
+        let busy = self.0.take();
+        if let Some(Busy(wire)) = &busy {
+            wire.enter(Phase::Busy);
+        }
+        busy
     }
 }
 
-/// A response that is pending.
+/// A request that is not over.
 pub(super) struct Busy(Wire);
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.busy = false;
-        state.head_since = None;
-        state.idle_since = Instant::now();
+        self.0.enter(Phase::Between);
+    }
+}
+
+impl Wire {
+    fn enter(&self, phase: Phase) {
+        let mut state = self.state();
+        state.phase = phase;
+        state.in_head = false;
+        state.waits.1 = None;
     }
 }

@@ -1,12 +1,24 @@
 //! Rule C1: a disconnect is a cancellation, whenever it comes. The handler hears of it through its context.
 
+use std::time::Duration;
+
+use steady_http::{HttpConfig, ServeConfig};
+
 use super::support::{Lab, call, post};
 
 const GONE: &str = "Disconnected";
 
+/// A server that would not notice by itself for an hour: no keep-alive is written, and no stall is too long. What is
+/// noticed here is noticed by the watch.
+fn watched() -> Lab {
+    let hour = Duration::from_secs(3600);
+    let http = HttpConfig { stream_after: hour, keep_alive: hour, ..HttpConfig::default() };
+    Lab::with(ServeConfig { http, write_stall: hour, ..ServeConfig::default() })
+}
+
 #[test]
 fn before_the_first_byte_of_the_answer() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     peer.post(&call(1, "wait", "{}"));
     lab.hears(&["started"]);
@@ -17,7 +29,7 @@ fn before_the_first_byte_of_the_answer() {
 
 #[test]
 fn between_two_events() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     peer.post(&call(1, "says", "{}"));
     lab.hears(&["started"]);
@@ -30,7 +42,7 @@ fn between_two_events() {
 #[test]
 fn while_a_write_is_blocked() {
     for close in [true, false] {
-        let lab = Lab::start();
+        let lab = watched();
         let mut peer = lab.connect();
         peer.post(&call(1, "flood", r#"{"bytes":4000}"#));
         lab.hears(&["started", "blocked"]);
@@ -46,7 +58,7 @@ fn while_a_write_is_blocked() {
 
 #[test]
 fn after_stray_bytes() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     peer.send(format!("{}stray", post(&call(1, "wait", "{}"))).as_bytes());
     lab.hears(&["started"]);
@@ -57,7 +69,7 @@ fn after_stray_bytes() {
 
 #[test]
 fn after_a_pipelined_request() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     let (first, second) = (post(&call(1, "wait", "{}")), post(&call(2, "echo", "{}")));
     peer.send(format!("{first}{second}").as_bytes());
@@ -70,7 +82,7 @@ fn after_a_pipelined_request() {
 
 #[test]
 fn after_more_pipelined_bytes_than_are_read_ahead() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     peer.post(&call(1, "wait", "{}"));
     lab.hears(&["started"]);
@@ -81,7 +93,7 @@ fn after_more_pipelined_bytes_than_are_read_ahead() {
 
 #[test]
 fn at_a_half_close_whether_the_client_reads_or_not() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     peer.post(&call(1, "says", "{}"));
     assert_eq!(peer.head().status, 200);
@@ -94,7 +106,7 @@ fn at_a_half_close_whether_the_client_reads_or_not() {
 
 #[test]
 fn a_half_close_together_with_the_request_still_gets_an_answer_that_is_there_at_once() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     peer.post(&call(1, "echo", r#"{"text":"quick"}"#));
     peer.half_close();
@@ -104,7 +116,7 @@ fn a_half_close_together_with_the_request_still_gets_an_answer_that_is_there_at_
 
 #[test]
 fn bytes_that_come_early_cancel_nothing() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     let (first, second) = (post(&call(1, "gate", "{}")), post(&call(2, "echo", r#"{"text":"second"}"#)));
     peer.send(first.as_bytes());
@@ -119,7 +131,7 @@ fn bytes_that_come_early_cancel_nothing() {
 
 #[test]
 fn a_megabyte_that_comes_early_is_read_once_it_is_due() {
-    let lab = Lab::start();
+    let lab = watched();
     let mut peer = lab.connect();
     peer.post(&call(1, "gate", "{}"));
     lab.hears(&["started"]);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use steady_http::{HttpConfig, Principal, ServeConfig, Server, Tools, Unauthorized, Warn};
 
-use super::support::{Lab, Peer, call, post, post_with, request};
+use super::support::{Lab, Peer, call, listen, post, post_with};
 
 fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
     let mut config = ServeConfig::default();
@@ -112,6 +112,25 @@ fn a_slow_body_is_408_and_frees_its_place() {
     assert_eq!((answer.status, answer.header("connection")), (408, Some("close")));
     assert_eq!(peer.rest(), b"");
     lab.ping();
+}
+
+#[test]
+fn a_body_may_take_longer_than_a_head() {
+    let short = Duration::from_millis(50);
+    let config = ServeConfig { head_timeout: short, idle_timeout: short, ..ServeConfig::default() };
+    let lab = Lab::with(config);
+    let mut peer = lab.connect();
+    let text = post(&echo());
+    let (first, rest) = text.as_bytes().split_at(text.len() - 20);
+    let (head, body) = first.split_at(first.len() - 20);
+    peer.send(head);
+    peer.send(body);
+    // This one is closed for its head, and one after it for being idle; the body, which is older, goes on.
+    let mut slow = lab.connect();
+    slow.send(b"POST /mcp HTTP/1.1\r\n");
+    assert_eq!((slow.rest(), lab.connect().rest()), (Vec::new(), Vec::new()));
+    peer.send(rest);
+    assert_eq!(peer.answer().status, 200);
 }
 
 #[test]
@@ -309,7 +328,7 @@ fn a_shutdown_cancels_what_still_runs_after_its_grace() {
 fn a_listen_over_the_cap_is_503() {
     let lab = Lab::with(http(|http| http.max_listens = 0));
     let mut peer = lab.connect();
-    peer.post(&request("7", "subscriptions/listen", r#""notifications":{},"#));
+    peer.post(&listen());
     let answer = peer.answer();
     assert_eq!((answer.status, answer.header("retry-after"), answer.code()), (503, Some("1"), -31001));
 }

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use steady_http::sse::{Item, Parser};
-use steady_http::{Answer, Call, HttpConfig, HttpService, ServeConfig, Server, Service};
+use steady_http::{HttpConfig, HttpService, ServeConfig};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service as _;
 
-use super::support::{GUARD, Lab, Peer, call, post, request};
+use super::support::{Lab, call, listen, post, request};
 
 fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
     let mut config = ServeConfig::default();
@@ -196,45 +196,20 @@ fn a_large_answer_arrives_whole() {
     assert!(peer.answer().text().contains(&"y".repeat(20_000_000)));
 }
 
-/// A service whose listens are acknowledged, and stay open.
-struct Listens;
-
-impl Service for Listens {
-    fn call(&self, call: Call, cx: steady_http::Context) -> Answer {
-        assert_eq!(&*call.method, "subscriptions/listen");
-        Answer::later(async move {
-            let acknowledged = r#"{"notifications":{},"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}"#;
-            cx.notify("notifications/subscriptions/acknowledged", acknowledged).await?;
-            Err(cx.cancelled().await.into())
-        })
-    }
-}
-
 #[test]
 fn a_shutdown_ends_listens_with_their_result() {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let (bound_to, bound) = std::sync::mpsc::channel();
-    let server = runtime.spawn(async move {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        bound_to.send(listener.local_addr().expect("bound")).expect("the test waits");
-        let server = Server::new(Listens, ServeConfig::default());
-        let stop = async move {
-            let _stop = stopped.await;
-        };
-        server.serve_until(listener, stop).await
-    });
-    let mut peer = Peer::connect(bound.recv_timeout(GUARD).expect("bound"));
-    peer.post(&request(r#""s""#, "subscriptions/listen", r#""notifications":{},"#));
+    let mut lab = Lab::start();
+    let mut peer = lab.connect();
+    peer.post(&listen());
     assert_eq!(peer.head().header("content-type"), Some("text/event-stream"));
     assert!(peer.chunk().expect("an event").contains("notifications/subscriptions/acknowledged"), "rule L1");
-    stop.send(()).expect("the server runs");
+    lab.until(|counters| counters.listens == 1 && counters.in_flight == 0);
+    lab.stop();
     let (events, _) = events(&peer.stream_text());
     let result = r#"{"jsonrpc":"2.0","id":"s","result":{"resultType":"complete","_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}}"#;
     assert_eq!(events, [result], "rule L4");
     assert_eq!(peer.rest(), b"");
-    runtime.block_on(server).expect("no panic").expect("ended");
+    lab.has_ended();
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use steady_http::{Context, HttpService, Reply, RpcError, ServeConfig, Server, ToolCall, Tools};
+use steady_http::{Answer as Answered, Call, Context, HttpService, Reply, RpcError, ServeConfig, Server};
+use steady_http::{Service, ToolCall, Tools};
 use tokio::sync::{oneshot, watch};
 
 /// A hang guard, not a measure: nothing here is expected to take long.
@@ -93,6 +94,30 @@ async fn torrent(call: ToolCall, cx: Context, wires: Wires) -> Result<Reply, Rpc
     Ok(Reply::text("done"))
 }
 
+/// The tools, and listens that are acknowledged and stay open.
+pub(crate) struct Fixture(Tools);
+
+impl Service for Fixture {
+    fn call(&self, call: Call, cx: Context) -> Answered {
+        if &*call.method != "subscriptions/listen" {
+            return self.0.call(call, cx);
+        }
+        Answered::later(async move {
+            let acknowledged = r#"{"notifications":{},"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}"#;
+            cx.notify("notifications/subscriptions/acknowledged", acknowledged).await?;
+            Err(cx.cancelled().await.into())
+        })
+    }
+
+    fn input_schema(&self, tool: &str) -> Option<&str> {
+        self.0.input_schema(tool)
+    }
+}
+
+fn fixture(wires: &Wires) -> Fixture {
+    Fixture(tools(wires))
+}
+
 fn tools(wires: &Wires) -> Tools {
     let with = |wires: &Wires| wires.clone();
     let tools = Tools::new("fixture", "0.0.0");
@@ -163,7 +188,7 @@ fn tools(wires: &Wires) -> Tools {
 /// A running server.
 pub(crate) struct Lab {
     pub(crate) address: SocketAddr,
-    pub(crate) service: HttpService<Tools>,
+    pub(crate) service: HttpService<Fixture>,
     said: Receiver<String>,
     open: watch::Sender<bool>,
     stop: Option<oneshot::Sender<()>>,
@@ -178,7 +203,7 @@ impl Lab {
 
     pub(crate) fn with(config: ServeConfig) -> Self {
         Self::run(|wires| {
-            let server = Server::new(tools(wires), config);
+            let server = Server::new(fixture(wires), config);
             let service = server.service();
             (service, move |listener, stop| async move { server.serve_until(listener, stop).await.expect("served") })
         })
@@ -187,7 +212,7 @@ impl Lab {
     /// The same service, mounted into axum.
     pub(crate) fn mounted(config: steady_http::HttpConfig) -> Self {
         Self::run(|wires| {
-            let service = HttpService::new(tools(wires), config);
+            let service = HttpService::new(fixture(wires), config);
             let router = axum::Router::new().route_service("/mcp", service.clone());
             (service, move |listener, stop| async move {
                 axum::serve(listener, router).with_graceful_shutdown(stop).await.expect("served");
@@ -195,7 +220,7 @@ impl Lab {
         })
     }
 
-    fn run<F, R>(make: impl FnOnce(&Wires) -> (HttpService<Tools>, F)) -> Self
+    fn run<F, R>(make: impl FnOnce(&Wires) -> (HttpService<Fixture>, F)) -> Self
     where
         F: FnOnce(tokio::net::TcpListener, std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) -> R,
         R: Future<Output = ()> + Send + 'static,
@@ -411,6 +436,10 @@ pub(crate) fn request(id: &str, method: &str, params: &str) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
     )
+}
+
+pub(crate) fn listen() -> String {
+    request(r#""s""#, "subscriptions/listen", r#""notifications":{},"#)
 }
 
 pub(crate) fn call(id: u32, tool: &str, arguments: &str) -> String {

@@ -345,7 +345,7 @@ fn environment_directory_and_arguments_reach_the_child() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_parent_that_is_killed_takes_its_child_with_it() {
+fn row_89_a_parent_that_is_killed_takes_its_child_with_it() {
     // The child ignores the end of its input and SIGTERM.
     let stubborn = "trap '' TERM; exec sleep 1000";
     let mut host = std::process::Command::new(example("host"));

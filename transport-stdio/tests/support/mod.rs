@@ -27,7 +27,13 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn spawn() -> Self {
-        let mut child = fixture().stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the fixture starts");
+        Self::spawn_with(&[])
+    }
+
+    /// A fixture with these arguments.
+    pub(crate) fn spawn_with(arguments: &[&str]) -> Self {
+        let mut child =
+            fixture().args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the fixture starts");
         let (input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         Self::over(child, input, output)
     }
@@ -76,6 +82,16 @@ impl Peer {
         let lines = self.until_answer(&id.to_string());
         assert!(lines.last().is_some_and(|line| line.contains("pong")), "{lines:?}");
         lines
+    }
+
+    #[cfg(unix)]
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("a child of ours");
+    }
+
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_none()
     }
 
     pub(crate) fn close_input(&mut self) {

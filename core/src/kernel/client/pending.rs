@@ -13,12 +13,16 @@ use crate::kernel::sync::Arc;
 
 /// A call in flight: a future of its result. It runs whether it is polled or not; dropping it cancels it, always.
 ///
-/// ```ignore
-/// let mut call = client.call(Request::tool("count", &arguments));
-/// while let Some(report) = call.progress().await {
-///     bar.set(report.progress);
+/// ```
+/// use steady_core::kernel::client::{CallError, Caller, Raw, Request};
+///
+/// async fn count(client: &Caller) -> Result<Raw, CallError> {
+///     let mut call = client.call(Request::tool("count", &[("to", 5)].into_iter().collect::<std::collections::BTreeMap<_, _>>()));
+///     while let Some(report) = call.progress().await {
+///         println!("{} of {:?}", report.progress, report.total);
+///     }
+///     call.await
 /// }
-/// let result = call.await?;
 /// ```
 #[must_use = "dropping a call cancels it"]
 pub struct Pending {

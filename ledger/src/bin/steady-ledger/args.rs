@@ -62,6 +62,37 @@ pub(crate) enum Command {
         #[arg(long)]
         result: bool,
     },
+    /// Gives a key in doubt the outcome that somebody found out. Its callers get that outcome from then on.
+    ///
+    /// Ask the other system first, by the upstream key that `reconcile` shows. The decision is written down with who made it
+    /// and why, and cannot be changed.
+    #[command(
+        after_help = "Example:\n  steady-ledger resolve shop.db --principal acme --operation charge order-7 \\\n      \
+                            --committed '{\"charge\":\"ch_1\"}' --actor ops@example.com --note 'seen in the dashboard'"
+    )]
+    Resolve {
+        /// The ledger.
+        file: PathBuf,
+        #[command(flatten)]
+        key: KeyArgs,
+        #[command(flatten)]
+        outcome: Outcome,
+        /// Who decides.
+        #[arg(long, value_name = "NAME")]
+        actor: String,
+        /// What the decision rests on.
+        #[arg(long, value_name = "TEXT")]
+        note: String,
+    },
+    /// Deletes results that are past their retention; their keys stay and are refused. Open keys are put in doubt once their
+    /// lease is over, and never deleted.
+    Gc {
+        /// The ledger.
+        file: PathBuf,
+        /// At most so many rows.
+        #[arg(long, default_value_t = u32::MAX, hide_default_value = true, value_name = "N")]
+        limit: u32,
+    },
     /// Checks the whole file: pages, references, and every result against its digest. Exit code 1 if it is not sound.
     Verify {
         /// The ledger.
@@ -89,4 +120,16 @@ pub(crate) struct KeyArgs {
     pub(crate) operation: String,
     /// The idempotency key.
     pub(crate) key: String,
+}
+
+/// What became of a call.
+#[derive(Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct Outcome {
+    /// It was done: the result for its callers, as JSON.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) committed: Option<String>,
+    /// It was not done and never will be: the refusal for its callers, as JSON.
+    #[arg(long, value_name = "JSON")]
+    pub(crate) rejected: Option<String>,
 }

@@ -9,11 +9,14 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use steady_ledger::admin::{Checked, KeyFilter, KeyRow, Overview, state_name};
-use steady_ledger::{Executor, Key, Ledger, Opening, Options, Scope, Secret};
+use steady_ledger::{Collected, Executor, Key, Ledger, Opening, Options, Resolved, Scope, Secret};
 
-use crate::args::{Cli, Command, KeyArgs};
+use crate::args::{Cli, Command, KeyArgs, Outcome};
 use crate::bar::{advance, bar};
 use crate::show::{print, table, time};
+
+/// Rows that are deleted between two looks at the progress bar.
+const GC_BATCH: u32 = 5000;
 
 type Done = Result<ExitCode, Box<dyn Error>>;
 
@@ -30,6 +33,8 @@ pub(crate) fn run(cli: &Cli) -> Done {
             inspect(json, &open(file)?, keys.then_some((filter, *limit)))
         }
         Command::Reconcile { file, key, result } => reconcile(json, &open(file)?, key, *result),
+        Command::Resolve { file, key, outcome, actor, note } => resolve(json, &open(file)?, key, outcome, actor, note),
+        Command::Gc { file, limit } => gc(json, &open(file)?, *limit),
         Command::Verify { file } => verify(json, &open(file)?),
         Command::Backup { file, to } => backup(json, &open(file)?, to),
     }
@@ -120,8 +125,21 @@ struct Known {
     known: bool,
     #[serde(flatten)]
     state: Option<KnownState>,
+    /// What another system got, if this key's effect is outside of the ledger.
+    upstream_key: Box<str>,
+    audit: Vec<Decision>,
     #[serde(skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
+}
+
+#[derive(Serialize)]
+struct Decision {
+    at_ms: i64,
+    action: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message: Option<u32>,
+    actor: Box<str>,
+    note: Box<str>,
 }
 
 #[derive(Serialize)]
@@ -142,7 +160,15 @@ fn reconcile(json: bool, ledger: &Ledger, key: &KeyArgs, with_result: bool) -> D
     });
     let result = if with_result { ledger.stored_result(&scope, &key)? } else { None };
     let result = result.map(|body| serde_json::from_slice(&body)).transpose()?;
-    let known = Known { known: state.is_some(), state, result };
+    let decisions = ledger.audit(&scope, &key)?.into_iter().map(|entry| Decision {
+        at_ms: entry.at.unix_millis(),
+        action: entry.action.as_str(),
+        message: entry.message,
+        actor: entry.actor,
+        note: entry.note,
+    });
+    let upstream_key = ledger.upstream_key(&scope, &key);
+    let known = Known { known: state.is_some(), state, upstream_key, audit: decisions.collect(), result };
     print(json, &known, |known| {
         let Some(state) = &known.state else {
             return "nothing is known of this key: its operation was not committed here".to_owned();
@@ -152,13 +178,67 @@ fn reconcile(json: bool, ledger: &Ledger, key: &KeyArgs, with_result: bool) -> D
             vec!["executions".to_owned(), state.executions.to_string()],
             vec!["since".to_owned(), time(state.recorded_ms)],
             vec!["replayed until".to_owned(), time(state.expires_ms)],
+            vec!["upstream key".to_owned(), known.upstream_key.to_string()],
         ]);
+        for decision in &known.audit {
+            let Decision { at_ms, action, actor, note, .. } = decision;
+            let message = decision.message.map_or_else(String::new, |number| format!(" message {number}"));
+            writeln!(text, "{}{message} {action} by {actor}: {note}", time(*at_ms)).unwrap_or_default();
+        }
         if let Some(result) = &known.result {
             text.push_str(result.get());
         }
         text
     })?;
     Ok(if known.known { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[derive(Serialize)]
+struct Settled<'a> {
+    resolved: &'a str,
+}
+
+fn resolve(json: bool, ledger: &Ledger, key: &KeyArgs, outcome: &Outcome, actor: &str, note: &str) -> Done {
+    let (scope, key) = key.parse()?;
+    let read = |option: &str, text: &str| -> Result<serde_json::Value, String> {
+        serde_json::from_str(text).map_err(|error| format!("--{option} is no JSON: {error}"))
+    };
+    let (resolved, state) = match (&outcome.committed, &outcome.rejected) {
+        (Some(value), _) => (Resolved::Committed(read("committed", value)?), "committed"),
+        (None, Some(value)) => (Resolved::Rejected(read("rejected", value)?), "rejected"),
+        (None, None) => return Err("give --committed or --rejected".into()),
+    };
+    ledger.resolve(&scope, &key, &resolved, actor, note)?;
+    print(json, &Settled { resolved: state }, |settled| format!("the key is {} now", settled.resolved))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn gc(json: bool, ledger: &Ledger, limit: u32) -> Done {
+    let bar = bar("rows");
+    let mut total = Collected::default();
+    loop {
+        let left = limit - total.rows();
+        let batch = ledger.collect(left.min(GC_BATCH))?;
+        total = total.and(batch);
+        bar.set_position(total.rows().into());
+        if !batch.more || total.rows() >= limit {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    print(json, &total, |total| {
+        let mut text = table(&[
+            vec!["results deleted".to_owned(), total.expired.to_string()],
+            vec!["tombstones deleted".to_owned(), total.forgotten.to_string()],
+            vec!["messages deleted".to_owned(), total.messages.to_string()],
+            vec!["keys put in doubt".to_owned(), total.in_doubt.to_string()],
+        ]);
+        if total.held_back {
+            text.push_str("the clock has jumped ahead by more than an hour: run this again in a minute to confirm it");
+        }
+        text
+    })?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn verify(json: bool, ledger: &Ledger) -> Done {

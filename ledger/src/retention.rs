@@ -1,0 +1,84 @@
+//! Decides what a ledger may forget: results, and of tombstones only those whose keys say themselves how old they are.
+//!
+//! | what | goes when | what stays |
+//! |---|---|---|
+//! | the result of a key | its retention is over | the tombstone: the key never runs again |
+//! | a message that is done | at once (its payload went before) | the audit |
+//! | a tombstone | its key carries a time beyond the horizon | the rule that such keys are refused |
+//! | a key that is started or in doubt, a message that is not done | never | |
+
+pub(crate) mod age;
+mod store;
+
+use serde::Serialize;
+
+use crate::error::LedgerError;
+use crate::ledger::Ledger;
+use crate::writer::unit::Unit;
+
+/// How many rows one transaction collects, so that nobody waits for long.
+const BATCH: u32 = 500;
+
+/// What a collection did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Collected {
+    /// Results that were deleted. Their keys are tombstones now.
+    pub expired: u32,
+    /// Tombstones that were deleted, as their keys are beyond the horizon.
+    pub forgotten: u32,
+    /// Messages that were deleted, as they were delivered or skipped.
+    pub messages: u32,
+    /// Keys that were put in doubt, as their lease was over. They are not collected.
+    pub in_doubt: u32,
+    /// Whether there may be more to collect.
+    pub more: bool,
+    /// Whether nothing was collected because of its age, as the clock has jumped ahead by more than an hour. A call at
+    /// least a minute later goes on, if the clock has not gone back.
+    pub held_back: bool,
+}
+
+impl Collected {
+    /// How many rows were deleted.
+    #[must_use]
+    pub fn rows(&self) -> u32 {
+        self.expired + self.forgotten + self.messages
+    }
+
+    /// The sum of two collections, the second after the first.
+    #[must_use]
+    pub fn and(self, next: Self) -> Self {
+        Self {
+            expired: self.expired + next.expired,
+            forgotten: self.forgotten + next.forgotten,
+            messages: self.messages + next.messages,
+            in_doubt: self.in_doubt.saturating_add(next.in_doubt),
+            more: next.more,
+            held_back: next.held_back,
+        }
+    }
+}
+
+impl Ledger {
+    /// Deletes what is past its retention, up to `limit` rows, at most 500 in one transaction. Call it now and then, from
+    /// a thread that may block; nothing is collected by itself.
+    ///
+    /// Time counts as the latest that the file has seen: a clock that goes back makes nothing young again, and one that
+    /// jumps ahead by more than an hour deletes nothing until a call at least a minute later confirms it.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`], as far as writing can fail. What was collected before stays so.
+    pub fn collect(&self, limit: u32) -> Result<Collected, LedgerError> {
+        let mut total = Collected::default();
+        loop {
+            let batch = BATCH.min(limit - total.rows());
+            let (clock, horizon_ms) = (self.inner.clock.clone(), self.inner.horizon_ms);
+            let unit = Unit::new("ledger", move |db| store::collect(db, &clock, horizon_ms, batch));
+            total = total.and(self.inner.writer.wait(unit)?);
+            if !total.more || total.rows() >= limit {
+                return Ok(total);
+            }
+        }
+    }
+}

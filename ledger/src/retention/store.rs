@@ -1,0 +1,138 @@
+//! Decides which rows may go. Nothing that is open does: no key that is started or in doubt, no message that is not
+//! done, no result whose key still has a message or a task under way.
+
+use rusqlite::Connection;
+use steady_core::idempotency::Scope;
+
+use super::Collected;
+use super::age::carried_time;
+use crate::error::LedgerError;
+use crate::external::store::{stored_key, sweep};
+use crate::file::Db;
+use crate::record::Call;
+use crate::time::{Tick, Timekeeper};
+
+/// Collects up to `limit` rows, in one savepoint.
+pub(super) fn collect(
+    db: &Db,
+    clock: &Timekeeper,
+    horizon_ms: Option<i64>,
+    limit: u32,
+) -> Result<Collected, LedgerError> {
+    let conn = &db.conn;
+    let tick = clock.tick(conn)?;
+    let mut collected =
+        Collected { in_doubt: count(sweep(conn, tick)?), held_back: !tick.sure, ..Collected::default() };
+    collected.messages = messages(conn, limit)?;
+    if tick.sure {
+        collected.expired = expire(conn, tick, limit - collected.rows())?;
+        if let Some(horizon_ms) = horizon_ms {
+            let before = tick.now.saturating_sub(horizon_ms);
+            collected.forgotten = forget(conn, before, limit - collected.rows())?;
+        }
+    }
+    collected.more = collected.rows() >= limit;
+    Ok(collected)
+}
+
+fn count(rows: usize) -> u32 {
+    u32::try_from(rows).unwrap_or(u32::MAX)
+}
+
+/// Deletes messages that are done.
+fn messages(conn: &Connection, limit: u32) -> Result<u32, LedgerError> {
+    let mut statement = conn.prepare_cached(
+        "DELETE FROM ledger_outbox WHERE id IN (SELECT id FROM ledger_outbox WHERE state IN (3, 6) ORDER BY id LIMIT ?1)",
+    )?;
+    Ok(count(statement.execute([limit])?))
+}
+
+struct Due {
+    scope: Scope,
+    key: String,
+    result: Option<i64>,
+}
+
+/// Makes tombstones of keys whose result is no longer replayed.
+fn expire(conn: &Connection, tick: Tick, limit: u32) -> Result<u32, LedgerError> {
+    let due = select(
+        conn,
+        "SELECT principal, operation, key, result_id FROM ledger_key AS k
+         WHERE state IN (2, 3) AND expires_ms <= ?1
+           AND NOT EXISTS (SELECT 1 FROM ledger_outbox AS o
+                           WHERE o.principal = k.principal AND o.operation = k.operation AND o.key = k.key
+                             AND o.state NOT IN (3, 6))
+           AND NOT EXISTS (SELECT 1 FROM ledger_task AS t
+                           WHERE t.principal = k.principal AND t.operation = k.operation AND t.key = k.key
+                             AND t.status IN ('working', 'input_required'))
+         ORDER BY expires_ms LIMIT ?2",
+        tick.now,
+        limit,
+    )?;
+    let mut bury = conn.prepare_cached(
+        "UPDATE ledger_key SET state = 5, result_id = NULL, result_digest = NULL, born_ms = ?4
+         WHERE principal = ?1 AND operation = ?2 AND key = ?3 AND state IN (2, 3)",
+    )?;
+    let mut delete = conn.prepare_cached("DELETE FROM ledger_result WHERE id = ?1")?;
+    for Due { scope, key, result } in &due {
+        let born = carried_time(&stored_key(key)?).map(|born| born.unix_millis());
+        bury.execute((&*scope.principal, &*scope.operation, key, born))?;
+        delete.execute([result])?;
+    }
+    Ok(count(due.len()))
+}
+
+/// Deletes tombstones whose keys carry a time before this one, once it is written down that such keys are refused.
+fn forget(conn: &Connection, before: i64, limit: u32) -> Result<u32, LedgerError> {
+    let due = select(
+        conn,
+        "SELECT principal, operation, key, result_id FROM ledger_key AS k
+         WHERE state = 5 AND born_ms < ?1
+           AND NOT EXISTS (SELECT 1 FROM ledger_outbox AS o
+                           WHERE o.principal = k.principal AND o.operation = k.operation AND o.key = k.key)
+           AND NOT EXISTS (SELECT 1 FROM ledger_task AS t
+                           WHERE t.principal = k.principal AND t.operation = k.operation AND t.key = k.key)
+         ORDER BY born_ms LIMIT ?2",
+        before,
+        limit,
+    )?;
+    if due.is_empty() {
+        return Ok(0);
+    }
+    conn.prepare_cached("UPDATE ledger_meta SET forgotten_ms = max(coalesce(forgotten_ms, ?1), ?1) WHERE id = 1")?
+        .execute([before])?;
+    let mut audit =
+        conn.prepare_cached("DELETE FROM ledger_audit WHERE principal = ?1 AND operation = ?2 AND key = ?3")?;
+    let mut delete = conn
+        .prepare_cached("DELETE FROM ledger_key WHERE principal = ?1 AND operation = ?2 AND key = ?3 AND state = 5")?;
+    for Due { scope, key, .. } in &due {
+        audit.execute((&*scope.principal, &*scope.operation, key))?;
+        delete.execute((&*scope.principal, &*scope.operation, key))?;
+    }
+    Ok(count(due.len()))
+}
+
+fn select(conn: &Connection, sql: &str, time: i64, limit: u32) -> Result<Vec<Due>, LedgerError> {
+    let mut statement = conn.prepare_cached(sql)?;
+    let rows = statement.query_map((time, limit), |row| {
+        let scope = Scope::new(row.get::<_, String>(0)?, row.get::<_, String>(1)?);
+        Ok(Due { scope, key: row.get(2)?, result: row.get(3)? })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+impl Call {
+    /// Refuses a new key whose tombstone may be gone, or that is beyond the horizon: it may have run long ago.
+    ///
+    /// What was deleted is written down in the file, so neither a clock that goes back nor a handle with another horizon
+    /// lets such a key run again.
+    pub(crate) fn check_age(&self, conn: &Connection) -> Result<(), LedgerError> {
+        let Some(born) = carried_time(&self.key) else { return Ok(()) };
+        let forgotten: Option<i64> = conn
+            .prepare_cached("SELECT forgotten_ms FROM ledger_meta WHERE id = 1")?
+            .query_row([], |row| row.get(0))?;
+        let horizon = self.horizon_ms.map(|horizon| self.clock.shown().unix_millis().saturating_sub(horizon));
+        let refused = forgotten.max(horizon).is_some_and(|refused| born.unix_millis() < refused);
+        if refused { Err(LedgerError::KeyTooOld) } else { Ok(()) }
+    }
+}
