@@ -38,7 +38,7 @@ pub use connection::{Connection, ConnectionError};
 pub use context::{Cancelled, Context};
 pub use engine::ServerConfig;
 pub use exchange::{Exchange, Request};
-pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer};
+pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer, Unanswered};
 pub use queue::OutboundQueue;
 pub use service::{Answer, Call, Outcome, Service};
 pub use shutdown::Shutdown;

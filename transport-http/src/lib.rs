@@ -1,4 +1,5 @@
-//! MCP over Streamable HTTP: a server in which a disconnect is a cancellation, whenever it comes.
+//! MCP over Streamable HTTP: a server in which a disconnect is a cancellation, whenever it comes, and a client that
+//! cancels by nothing else.
 //!
 //! ```no_run
 //! use steady_http::{Reply, Tools, run_http};
@@ -27,20 +28,30 @@
 //! The third row is complete under [`Server`], which watches the socket itself. Mounted into another server, the service
 //! learns of a hang-up when that server drops the response: hyper stops reading while bytes wait that it has not asked
 //! for, a pipelined request for instance, and then notices only when it next writes.
+//!
+//! The client (feature `client`, on by default; `https` with the feature `tls`) is in the module `client`.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(any(feature = "client", feature = "server"))]
+mod clock;
 pub mod headers;
 #[cfg(feature = "server")]
 mod server;
 pub mod sse;
+#[cfg(any(feature = "client", feature = "server"))]
+mod warn;
 
 #[cfg(feature = "server")]
 pub use server::{
-    Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized, Warn,
-    bind, run_http, run_http_with,
+    Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized, bind,
+    run_http, run_http_with,
 };
 pub use steady_core;
 pub use steady_core::kernel::{
     Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, Service, ToolCall, Tools,
 };
 pub use steady_core::rpc::RpcError;
+#[cfg(any(feature = "client", feature = "server"))]
+pub use warn::Warn;

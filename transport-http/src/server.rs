@@ -20,7 +20,7 @@ mod stream;
 mod wire;
 
 pub use body::Body;
-pub use config::{Authenticate, HttpConfig, Principal, ServeConfig, Unauthorized, Warn};
+pub use config::{Authenticate, HttpConfig, Principal, ServeConfig, Unauthorized};
 pub use limits::HttpCounters;
 pub use listen::{Server, bind, run_http, run_http_with};
 pub use service::HttpService;

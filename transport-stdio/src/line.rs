@@ -251,6 +251,8 @@ mod tests {
             match link.poll_recv(&mut Context::from_waker(Waker::noop())) {
                 Poll::Ready(Received::Message(text)) => seen.push(text.to_owned()),
                 Poll::Ready(Received::Bad(bad)) => seen.push(format!("{bad:?}")),
+                // Lines have no streams of their own.
+                Poll::Ready(Received::Unanswered(..)) => panic!("there is no such end of a line"),
                 Poll::Ready(Received::Closed) => return seen,
                 Poll::Ready(Received::Failed(error)) => panic!("{error}"),
                 Poll::Pending => panic!("the reader is never pending"),

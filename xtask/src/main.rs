@@ -39,7 +39,7 @@ enum Task {
     Crash(crash::Options),
     Fuzz(fuzz::Options),
     Mutants(mutants::Options),
-    /// Run the official conformance suite against our server: the step of verify, alone
+    /// Run the official conformance suite against our server and our client: the step of verify, alone
     Conformance,
 }
 

@@ -116,6 +116,8 @@ impl<S: Service, L: Link> Connection<S, L> {
             match received {
                 Received::Message(text) => self.engine.receive(now, text),
                 Received::Bad(bad) => self.engine.receive_bad(bad),
+                // A server sends no requests (rule M1).
+                Received::Unanswered(..) => {}
                 Received::Closed => self.close(now),
                 Received::Failed(error) => {
                     self.close(now);

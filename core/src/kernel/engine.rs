@@ -159,7 +159,7 @@ impl<S: Service> Engine<S> {
                 self.refuse(None, &RpcError::new(code::PARSE_ERROR, what));
             }
             // As like a line of a log as a message: answering it could make two peers talk for ever (rule S2).
-            BadFrame::NotUtf8 => {}
+            BadFrame::NotUtf8 | BadFrame::Foreign => {}
         }
     }
 

@@ -20,6 +20,8 @@ pub enum Received<'a> {
     Message(&'a str),
     /// Something that is no text of a message. It costs itself only; the link goes on (rule S2).
     Bad(BadFrame),
+    /// A request that has a stream of its own ends without an answer; the link goes on. Only clients receive it.
+    Unanswered(RequestId, Unanswered),
     /// The peer sends nothing more.
     Closed,
     /// The link failed.
@@ -34,6 +36,22 @@ pub enum BadFrame {
     TooLong,
     /// Not UTF-8.
     NotUtf8,
+    /// No message, or one of another request, on the stream of a request (Streamable HTTP).
+    Foreign,
+}
+
+/// How a request ended that has a stream of its own and got no answer on it (Streamable HTTP).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the connection loop decides each")]
+pub enum Unanswered {
+    /// No byte of it left: why.
+    NotSent(Box<str>),
+    /// Its stream ended, or was answered by something that is no server of this protocol: what happened. It may have run.
+    Lost(Box<str>),
+    /// It was refused for good before it ran, by no message of this protocol: why.
+    Refused(Box<str>),
+    /// Its answer is longer than is accepted. It ran.
+    TooLong,
 }
 
 /// A link that carries many requests: bytes to and from one peer.
@@ -51,6 +69,10 @@ pub trait Link: Send {
     fn oversize_answer(&mut self) -> Option<RequestId> {
         None
     }
+
+    /// Gives up a request that was written, on a link on which each has a stream of its own: closes that stream and
+    /// writes nothing (rule C1). The loop asks for it where the transport's cancel signal is no message.
+    fn close_stream(&mut self, _request: &RequestId) {}
 
     /// Reads ahead while nothing may be handed out, as far as its bounded buffer goes. Ready once the input has ended, so
     /// that a client that is gone is noticed although its last messages cannot be answered. It loses nothing:

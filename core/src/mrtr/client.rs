@@ -2,6 +2,7 @@
 
 use alloc::borrow::Cow;
 use alloc::boxed::Box;
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{Kind, MAX_INPUTS, METHODS};
@@ -156,6 +157,15 @@ impl Input<'_> {
         if before == id {
             return Err(NoRetry::SameId);
         }
+        encode::request(out, id, method, &self.retry_params(params, answers)?);
+        Ok(())
+    }
+
+    /// The parameters of that retry, for a caller that writes the request itself, under an id of its own.
+    ///
+    /// # Errors
+    /// [`NoRetry`].
+    pub fn retry_params(&self, params: &str, answers: &[(&str, &str)]) -> Result<String, NoRetry> {
         self.check(answers)?;
         let mut text = Vec::with_capacity(params.len() + 64);
         let mut separator = b'{';
@@ -192,9 +202,7 @@ impl Input<'_> {
             text.push(b'{');
         }
         text.push(b'}');
-        let params = core::str::from_utf8(&text).map_err(|_| NoRetry::NotAnObject("params".into()))?;
-        encode::request(out, id, method, params);
-        Ok(())
+        String::from_utf8(text).map_err(|_| NoRetry::NotAnObject("params".into()))
     }
 
     /// Every input has one answer, and every answer its input.

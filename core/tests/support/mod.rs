@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
-use steady_core::kernel::{BadFrame, BoxFuture, Link, Ports, Received, Spawn, Timer};
+use steady_core::id::RequestId;
+use steady_core::kernel::{BadFrame, BoxFuture, Link, Ports, Received, Spawn, Timer, Unanswered};
 use steady_core::time::Instant;
 
 pub(crate) use drive::{Driven, Drops};
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     /// How many bytes the link still takes; `None` for all.
     pub(crate) room: Option<usize>,
     pub(crate) written: Vec<u8>,
+    /// Requests whose streams were closed.
+    pub(crate) closed: Vec<RequestId>,
     /// What was written does not leave the process, as with a slow disk.
     pub(crate) slow_flush: bool,
     /// Runs all tasks inside of a write, as other threads would.
@@ -43,6 +46,7 @@ pub(crate) struct Shared {
 pub(crate) enum Frame {
     Text(String),
     Bad(BadFrame),
+    Unanswered(RequestId, Unanswered),
     Closed,
     Failed,
 }
@@ -212,9 +216,14 @@ impl Link for VirtualLink {
                 Received::Message(&self.frame)
             }
             Frame::Bad(bad) => Received::Bad(bad),
+            Frame::Unanswered(id, end) => Received::Unanswered(id, end),
             Frame::Closed => Received::Closed,
             Frame::Failed => Received::Failed(io::ErrorKind::ConnectionReset.into()),
         })
+    }
+
+    fn close_stream(&mut self, request: &RequestId) {
+        self.world.lock().closed.push(request.clone());
     }
 
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {

@@ -9,6 +9,7 @@ use http::request::Parts;
 use steady_core::kernel::ServerConfig;
 
 use crate::headers::Access;
+use crate::warn::Warn;
 
 /// Default of `ServerConfig::max_result`, in bytes.
 const MAX_RESULT: usize = 64 << 20;
@@ -97,36 +98,6 @@ impl Default for ServeConfig {
             shutdown_grace: Duration::from_secs(10),
             warn: Warn::default(),
         }
-    }
-}
-
-/// What a warning is handed to.
-#[derive(Clone)]
-pub struct Warn(Arc<dyn Fn(&str) + Send + Sync>);
-
-impl Warn {
-    /// Hands warnings to `sink`.
-    pub fn to(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        Self(Arc::new(sink))
-    }
-
-    pub(super) fn say(&self, warning: &str) {
-        (self.0)(warning);
-    }
-}
-
-impl Default for Warn {
-    fn default() -> Self {
-        use std::io::Write as _;
-        Self::to(|warning| {
-            let _nobody_listens = writeln!(std::io::stderr(), "warning: {warning}");
-        })
-    }
-}
-
-impl fmt::Debug for Warn {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Warn")
     }
 }
 

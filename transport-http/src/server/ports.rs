@@ -1,31 +1,11 @@
-//! The kernel's clock and executor over tokio. The executor counts the handlers that it runs: they outlive their request.
+//! The kernel's ports over tokio. The executor counts the handlers that it runs: they outlive their request.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use steady_core::kernel::{BoxFuture, Ports, Spawn, Timer};
-use steady_core::time::Instant;
+use steady_core::kernel::{BoxFuture, Ports, Spawn};
 
 use super::limits::Limits;
-
-/// tokio's clock; the origin is the moment it was made.
-struct TokioTimer {
-    origin: tokio::time::Instant,
-}
-
-impl Timer for TokioTimer {
-    fn now(&self) -> Instant {
-        let nanos = self.origin.elapsed().as_nanos();
-        Instant::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
-    }
-
-    fn sleep_until(&self, at: Instant) -> BoxFuture<()> {
-        match self.origin.checked_add(Duration::from_nanos(at.as_nanos())) {
-            Some(at) => Box::pin(tokio::time::sleep_until(at)),
-            None => Box::pin(std::future::pending()),
-        }
-    }
-}
+use crate::clock::tokio_timer;
 
 struct TokioSpawn {
     limits: Arc<Limits>,
@@ -51,6 +31,5 @@ impl Spawn for TokioSpawn {
 
 /// The ports of the tokio runtime in which requests are served; handlers are counted in `limits`.
 pub(super) fn tokio_ports(limits: Arc<Limits>) -> Ports {
-    let timer = TokioTimer { origin: tokio::time::Instant::now() };
-    Ports { timer: Arc::new(timer), spawn: Arc::new(TokioSpawn { limits }) }
+    Ports { timer: tokio_timer(), spawn: Arc::new(TokioSpawn { limits }) }
 }

@@ -1,5 +1,8 @@
-//! The official conformance suite against our server, with its counts: its
-//! exit code alone ignores warnings and every scenario that is not scored.
+//! The official conformance suite against our server and our client, with its
+//! counts: its exit code alone ignores warnings and every scenario that is not
+//! scored.
+
+mod client;
 
 use super::context::Context;
 use super::interop::install;
@@ -27,7 +30,7 @@ const EXTENSION: &str = "tasks-";
 
 /// The step.
 pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
-    cx.line("cargo build -p mcp-steady-http --example conformance_server")?;
+    cx.line("cargo build -p mcp-steady-http --example conformance_server --example conformance_client")?;
     let home = cx.workspace.scratch("conformance")?;
     let manifest = home.join("package.json");
     fs::copy(MANIFEST, &manifest).map_err(Error::file(MANIFEST))?;
@@ -35,19 +38,29 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
         let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts --prefix");
         cx.run(&npm.arg(&home)).map(drop)
     })?;
+    let server = run_server(cx, &home);
+    let client = client::run(cx, &home);
+    server.and(client)
+}
+
+/// A folder for results, empty.
+fn emptied(results: &Path) -> Result<(), Error> {
+    if results.exists() { fs::remove_dir_all(results).map_err(Error::file(results)) } else { Ok(()) }
+}
+
+/// The suite against our server.
+fn run_server(cx: &mut Context, home: &Path) -> Result<(), Error> {
     let results = home.join("results");
-    if results.exists() {
-        fs::remove_dir_all(&results).map_err(Error::file(&results))?;
-    }
+    emptied(&results)?;
     let program = cx.workspace.target.join("debug/examples/conformance_server");
     let command = Command::new(&program).args(["127.0.0.1:0"]);
     cx.announce(&command.to_string());
     let server = Served::start(&command)?;
-    let suite = Command::new(node(&home)).arg(home.join(SUITE)).args(["server", "--url", &server.url]);
+    let suite = Command::new(node(home)).arg(home.join(SUITE)).args(["server", "--url", &server.url]);
     let suite = suite.args(["--requirements", REVISION, "-o"]).arg(&results);
     let done = cx.attempt(&suite)?;
     drop(server);
-    let scenarios = read(&results)?;
+    let scenarios = read(&results, "server-")?;
     let findings = judge(&scenarios, &EXPECTED);
     cx.say(&summary(&scenarios));
     Error::unless_empty(findings)?;
@@ -91,13 +104,13 @@ impl Check {
 /// The checks of each scenario, by its name.
 type Scenarios = BTreeMap<String, Vec<Check>>;
 
-/// Reads what the suite left behind: a folder `server-NAME-TIME` each.
-fn read(results: &Path) -> Result<Scenarios, Error> {
+/// Reads what the suite left behind: a folder each, its name after `prefix` and before the time.
+fn read(results: &Path, prefix: &str) -> Result<Scenarios, Error> {
     let mut scenarios = Scenarios::new();
     for entry in fs::read_dir(results).map_err(Error::file(results))? {
         let path = entry.map_err(Error::file(results))?.path();
         let folder = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let Some(name) = scenario_name(&folder) else { continue };
+        let Some(name) = scenario_name(&folder, prefix) else { continue };
         let file = path.join("checks.json");
         let text = fs::read_to_string(&file).map_err(Error::file(&file))?;
         let checks = serde_json::from_str(&text);
@@ -107,9 +120,9 @@ fn read(results: &Path) -> Result<Scenarios, Error> {
     Ok(scenarios)
 }
 
-fn scenario_name(folder: &str) -> Option<&str> {
+fn scenario_name<'a>(folder: &'a str, prefix: &str) -> Option<&'a str> {
     const TIME: usize = "-2026-07-28T00-00-00-000Z".len();
-    let name = folder.strip_prefix("server-")?;
+    let name = folder.strip_prefix(prefix)?;
     name.get(..name.len().checked_sub(TIME)?)
 }
 
@@ -197,8 +210,9 @@ mod tests {
 
     #[test]
     fn names_are_read_from_folders() {
-        assert_eq!(scenario_name("server-tools-list-2026-12-01T06-46-37-088Z"), Some("tools-list"));
-        assert_eq!(scenario_name("client-x"), None);
-        assert_eq!(scenario_name("server-x"), None);
+        assert_eq!(scenario_name("server-tools-list-2026-12-01T06-46-37-088Z", "server-"), Some("tools-list"));
+        assert_eq!(scenario_name("tools_call-2026-12-01T06-46-37-088Z", ""), Some("tools_call"));
+        assert_eq!(scenario_name("client-x", "server-"), None);
+        assert_eq!(scenario_name("server-x", "server-"), None);
     }
 }

@@ -23,7 +23,7 @@ use crate::client::Input;
 use crate::id::{RequestId, WireId};
 use crate::kernel::alarm::Alarm;
 use crate::kernel::mutant;
-use crate::kernel::port::{BadFrame, Link, Received, Timer};
+use crate::kernel::port::{BadFrame, Link, Received, Timer, Unanswered};
 use crate::kernel::sync::Arc;
 use crate::rpc::{PROTOCOL_VERSION, method};
 use crate::time::Instant;
@@ -213,6 +213,7 @@ impl<L: Link> Driver<L> {
                     let id = link.oversize_answer().filter(|_| bad == BadFrame::TooLong);
                     self.oversize(now, bad, id);
                 }
+                Poll::Ready(Received::Unanswered(id, end)) => self.unanswered(now, &id, end)?,
                 Poll::Ready(Received::Closed) => return Err(LinkEnd::Closed),
                 Poll::Ready(Received::Failed(error)) => return Err(error.into()),
             }
@@ -229,6 +230,26 @@ impl<L: Link> Driver<L> {
         }
     }
 
+    /// A request that has a stream of its own ended without an answer: that costs its own call only, but for the probe.
+    fn unanswered(&mut self, now: Instant, id: &RequestId, end: Unanswered) -> Result<(), LinkEnd> {
+        if self.probe.as_ref().is_some_and(|probe| probe.id == *id) {
+            return Err(LinkEnd::Failed(io::Error::other(match end {
+                Unanswered::NotSent(what) | Unanswered::Lost(what) | Unanswered::Refused(what) => String::from(what),
+                Unanswered::TooLong => "its answer to server/discover is too long".to_string(),
+            })));
+        }
+        let Some(wire) = incoming::wire(id) else { return Ok(()) };
+        let mut state = self.shared.lock();
+        match end {
+            Unanswered::NotSent(what) => state.lose_stream(now, Input::NotSent { wire }, what, self.generation),
+            Unanswered::Lost(what) => state.lose_stream(now, Input::StreamLost { wire }, what, self.generation),
+            Unanswered::Refused(what) => state.answer(now, wire, Answer::Refused(what)),
+            Unanswered::TooLong => state.answer(now, wire, Answer::TooLong),
+        }
+        state.settle();
+        Ok(())
+    }
+
     /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
     fn write(&mut self, cx: &mut Context<'_>, now: Instant) -> Result<bool, LinkEnd> {
         if self.probe.as_ref().is_some_and(|probe| now >= probe.until) {
@@ -241,6 +262,7 @@ impl<L: Link> Driver<L> {
         for _ in 0..self.shared.config.turn_budget.max(1) {
             if self.probe.is_none() {
                 let messages = self.outbox.fill::<L>(&self.shared);
+                self.outbox.closings().for_each(|id| link.close_stream(&id));
                 self.shared.count_sent(messages, self.outbox.pending().len());
             }
             if self.outbox.pending().is_empty() {
@@ -291,7 +313,9 @@ impl Shared {
         let result = match answer {
             Answer::Result(result) => result,
             Answer::Error(error) => return Err(LinkEnd::Refused(error)),
-            Answer::TooLong | Answer::Notice(_) => return Err(LinkEnd::Incompatible("it is too long".into())),
+            Answer::TooLong | Answer::Refused(_) | Answer::Notice(_) => {
+                return Err(LinkEnd::Incompatible("it is too long".into()));
+            }
         };
         let server: Discovered = result.parse().map_err(|error| LinkEnd::Incompatible(error.to_string().into()))?;
         if !server.supported_versions.iter().any(|version| version == PROTOCOL_VERSION) {

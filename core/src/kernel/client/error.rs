@@ -43,12 +43,19 @@ pub enum CallError {
     /// The server answered with an error.
     #[error("the server answered with an error: {0}")]
     Peer(RpcError),
+    /// The request was refused by something else than a message of the protocol: an HTTP status, a header that cannot be
+    /// written. It did not run.
+    #[error("the request was refused: {0}")]
+    Refused(Box<str>),
     /// The server's answer was longer than is accepted, and was skipped. The request ran.
     #[error("the server's answer is longer than the limit of this client and was skipped; the request has run")]
     AnswerTooLong,
     /// The server's answer does not have the form that the method promises. The request ran.
     #[error("the server's answer cannot be used: {0}")]
     Answer(Box<str>),
+    /// The server asked for input that the application did not give. Nothing of the call is left on the server.
+    #[error("the server asks for the input {0:?}, and the application gave none")]
+    NoInput(Box<str>),
     /// The caller gave it up.
     #[error("the call was cancelled")]
     Cancelled {
@@ -94,9 +101,13 @@ impl CallError {
             | Self::MaxTimeout { verdict, .. }
             | Self::Unknown { verdict, .. } => Some(*verdict),
             Self::NeverSent(_) | Self::Full { .. } | Self::FullBytes { .. } | Self::Closed(_) => Some(Verdict::Retry),
-            Self::RequestTooLong { .. } | Self::Params(_) | Self::Peer(_) | Self::AnswerTooLong | Self::Answer(_) => {
-                None
-            }
+            Self::RequestTooLong { .. }
+            | Self::Params(_)
+            | Self::Peer(_)
+            | Self::Refused(_)
+            | Self::AnswerTooLong
+            | Self::NoInput(_)
+            | Self::Answer(_) => None,
         }
     }
 
@@ -110,8 +121,10 @@ impl CallError {
             | Self::RequestTooLong { .. }
             | Self::Params(_)
             | Self::Peer(_)
+            | Self::Refused(_)
             | Self::AnswerTooLong
             | Self::Answer(_)
+            | Self::NoInput(_)
             | Self::Cancelled { .. }
             | Self::IdleTimeout { .. }
             | Self::MaxTimeout { .. } => None,

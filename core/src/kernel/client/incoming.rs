@@ -13,12 +13,14 @@ use crate::progress::Progress;
 use crate::rpc::scan::{members, text};
 use crate::rpc::{self, Body, Message, RpcError, code, method};
 
-/// An answer, or that it was too long to read.
+/// An answer, or why there is none that can be read.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     Result(Raw),
     Error(RpcError),
     TooLong,
+    /// By something else than a message of the protocol.
+    Refused(Box<str>),
     /// Of a subscription; no answer.
     Notice(Notice),
 }

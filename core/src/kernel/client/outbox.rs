@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::request::{self, Request};
 use super::shared::{ForLink, Shared};
-use crate::id::WireId;
+use crate::id::{RequestId, WireId};
 use crate::kernel::port::Link;
 use crate::rpc::{encode, method};
 
@@ -21,6 +21,8 @@ pub(super) struct Outbox {
     sent: usize,
     /// The requests among them, and where each starts.
     requests: Vec<(WireId, usize)>,
+    /// Requests whose streams are to be closed: all of them are written.
+    closings: Vec<WireId>,
     taken: Vec<ForLink>,
     scratch: String,
 }
@@ -29,6 +31,12 @@ impl Outbox {
     /// What waits to be written.
     pub(super) fn pending(&self) -> &[u8] {
         &self.bytes[self.sent..]
+    }
+
+    /// Takes the requests whose streams are to be closed. Each was written before: a signal is taken from the machine
+    /// only after its request, and [`fill`](Self::fill) takes nothing before all is written.
+    pub(super) fn closings(&mut self) -> impl Iterator<Item = RequestId> + '_ {
+        self.closings.drain(..).map(request::id)
     }
 
     /// Takes messages, if all that was taken before is written; how many.
@@ -44,12 +52,13 @@ impl Outbox {
         {
             size += match &message {
                 ForLink::Request(_, payload) => payload.size(),
-                ForLink::Cancellation(..) | ForLink::Listen(..) => 100,
+                ForLink::Cancellation(..) | ForLink::Listen(..) | ForLink::Close(_) => 100,
             };
             self.taken.push(message);
         }
         drop(state);
-        let count = self.taken.len();
+        let closings = self.taken.iter().filter(|message| matches!(message, ForLink::Close(_))).count();
+        let count = self.taken.len() - closings;
         for message in core::mem::take(&mut self.taken) {
             self.encode::<L>(message, shared.meta());
         }
@@ -57,9 +66,14 @@ impl Outbox {
     }
 
     fn encode<L: Link>(&mut self, message: ForLink, meta: &Result<String, Box<str>>) {
+        if let ForLink::Close(wire) = message {
+            self.closings.push(wire);
+            return;
+        }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(L::BEFORE);
         match message {
+            ForLink::Close(_) => {}
             ForLink::Request(wire, payload) => {
                 self.requests.push((wire, start));
                 payload.encode(&mut self.bytes, &mut self.scratch, wire);

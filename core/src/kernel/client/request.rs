@@ -128,6 +128,16 @@ impl Request {
         self
     }
 
+    /// The same request with other parameters.
+    pub(super) fn with_params(&self, params: String) -> Self {
+        Self { params: Ok(params), ..self.clone() }
+    }
+
+    /// Its parameters, if they could be written.
+    pub(super) fn params(&self) -> Option<&str> {
+        self.params.as_deref().ok()
+    }
+
     /// What the machine needs to know.
     pub(super) fn options(&self, config: &ClientConfig) -> CallOptions {
         let limits = Limits {

@@ -17,7 +17,9 @@ use super::stats::ClientStats;
 use super::tools::{Discovered, Raw};
 use super::{ClientConfig, Request};
 use crate::backoff::Jitter;
-use crate::client::{self, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions};
+use crate::client::{
+    self, CancelSignal, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions,
+};
 use crate::deadline::Limits;
 use crate::id::{CallId, SubscriptionId, WireId};
 use crate::kernel::mutant;
@@ -151,10 +153,7 @@ impl Locked<'_> {
         self.stats.received.bytes += u64::try_from(text.len()).unwrap_or(u64::MAX);
         match incoming {
             Incoming::Answer { id, answer } => match wire(&id) {
-                Some(wire) if self.machine.subscription_of(wire).is_some() => {
-                    self.machine.handle_input(now, listen_answer(wire, &answer));
-                }
-                Some(wire) => self.machine.handle_input(now, Input::Response { wire, answer }),
+                Some(wire) => self.answer(now, wire, answer),
                 None => return self.bad(text),
             },
             Incoming::Acknowledged { wire } => self.machine.handle_input(now, Input::Acknowledged { wire }),
@@ -178,6 +177,19 @@ impl Locked<'_> {
             Incoming::Bad => self.bad(text),
         }
         self.settle();
+    }
+
+    /// An answer under this id, to a call or to a listen request.
+    pub(super) fn answer(&mut self, now: Instant, wire: WireId, answer: Answer) {
+        let listens = self.machine.subscription_of(wire).is_some();
+        let input = if listens { listen_answer(wire, &answer) } else { Input::Response { wire, answer } };
+        self.machine.handle_input(now, input);
+    }
+
+    /// The stream of one request ended, or never was; the link goes on.
+    pub(super) fn lose_stream(&mut self, now: Instant, input: Input<Answer>, what: Box<str>, generation: u64) {
+        self.loss = StdArc::new(LinkLoss { what: what.into(), stderr: String::new(), generation });
+        self.machine.handle_input(now, input);
     }
 
     pub(super) fn bad(&mut self, text: &str) {
@@ -222,6 +234,7 @@ impl Locked<'_> {
         let (counter, outcome) = match finished.outcome {
             Outcome::Answered(Answer::Result(result)) => (&mut stats.answered, Ok(result)),
             Outcome::Answered(Answer::Error(error)) => (&mut stats.peer_errors, Err(CallError::Peer(error))),
+            Outcome::Answered(Answer::Refused(what)) => (&mut stats.refused_elsewhere, Err(CallError::Refused(what))),
             Outcome::Answered(Answer::TooLong | Answer::Notice(_)) => {
                 (&mut stats.too_long, Err(CallError::AnswerTooLong))
             }
@@ -258,7 +271,7 @@ impl Locked<'_> {
                     self.newest_out = Some(wire);
                     return Some(ForLink::Listen(wire, filter));
                 }
-                Output::Signal { wire, .. } => {
+                Output::Signal { wire, signal } => {
                     let reason = self.reasons.remove(&wire);
                     if !self.machine.wants_link() {
                         // Of calls for which there was nobody to tell any more.
@@ -266,7 +279,10 @@ impl Locked<'_> {
                     }
                     // What was to be told to a server that is gone is nothing to the next one.
                     if self.lost_with_link.is_none_or(|lost| wire > lost) {
-                        return Some(ForLink::Cancellation(wire, reason));
+                        return Some(match signal {
+                            CancelSignal::Notify => ForLink::Cancellation(wire, reason),
+                            CancelSignal::CloseStream => ForLink::Close(wire),
+                        });
                     }
                 }
                 Output::Progress { .. }
@@ -347,6 +363,8 @@ impl Locked<'_> {
 pub(super) enum ForLink {
     Request(WireId, StdArc<Payload>),
     Cancellation(WireId, Option<Box<str>>),
+    /// No message: the request's stream is to end (rule C1).
+    Close(WireId),
     Listen(WireId, Box<Filter>),
 }
 
@@ -354,7 +372,7 @@ pub(super) enum ForLink {
 fn listen_answer<R>(wire: WireId, answer: &Answer) -> Input<R> {
     match answer {
         Answer::Error(error) if error.code == code::OVERLOADED => Input::StreamLost { wire },
-        Answer::Error(_) => Input::ListenEnded { wire, refused: true },
+        Answer::Error(_) | Answer::Refused(_) => Input::ListenEnded { wire, refused: true },
         Answer::Result(_) | Answer::TooLong | Answer::Notice(_) => Input::ListenEnded { wire, refused: false },
     }
 }

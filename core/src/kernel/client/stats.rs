@@ -22,6 +22,8 @@ pub struct ClientStats {
     pub answered: u64,
     /// Calls that the server answered with an error.
     pub peer_errors: u64,
+    /// Calls that were refused after they were handed to the link, by no message of the protocol.
+    pub refused_elsewhere: u64,
     /// Calls whose answer was too long to read.
     pub too_long: u64,
     /// Calls that were cancelled here. No failures.

@@ -1,6 +1,7 @@
 //! The client's loop over a virtual link and clock: to the nanosecond, what the caller hears and what the server reads.
 
 mod listens;
+mod streams;
 
 use std::future::Future;
 use std::pin::{Pin, pin};

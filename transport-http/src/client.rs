@@ -1,0 +1,166 @@
+//! The client: every request is a POST of its own, and its response stream is what carries progress, answer and
+//! cancellation.
+//!
+//! ```no_run
+//! # async fn demo() -> Result<(), Box<dyn std::error::Error>> {
+//! use steady_http::client::{Client, Config, Request};
+//!
+//! let client = Client::connect("http://127.0.0.1:8080/mcp", Config::default()).await?;
+//! let mut call = client.call(Request::raw("tools/call", r#"{"name":"count","arguments":{"to":5}}"#));
+//! while let Some(report) = call.progress().await {
+//!     eprintln!("{} of {:?}", report.progress, report.total);
+//! }
+//! println!("{}", call.tool_result().await?.text());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | a call is dropped, or cancelled | it ends here at once, its response stream is closed, before headers too; nothing is POSTed (rule C1) |
+//! | no progress for 30 s, or 5 minutes in all | the same; comments reset neither clock (rules T1 and T3) |
+//! | a stream ends without its answer | the outcome is unknown, at once; sent again only as the call's contract allows (rule H7) |
+//! | the connection could not be made | the call was never sent |
+//! | 401 | the hook for headers is asked again, once |
+//! | -32020 for a tool | `tools/list` is read afresh, and the call is sent once more |
+//! | -32022 that names the revision spoken here | the call is sent once more |
+//! | another status without a message of the protocol | 408, 425, 429 and 5xx: unknown, as nothing in them proves that it did not run; the rest: refused |
+//!
+//! A message on a stream that belongs to another request is counted as bad and goes nowhere: no answer, progress or
+//! notice can reach a call by way of a foreign stream. An HTTP status and a redirect are never followed elsewhere.
+
+mod answer;
+mod config;
+mod endpoint;
+mod exchange;
+mod link;
+mod pool;
+mod schemas;
+#[cfg(feature = "tls")]
+mod tls;
+
+use std::future::poll_fn;
+use std::hash::{BuildHasher, Hasher};
+
+use steady_core::backoff::Jitter;
+use steady_core::kernel::client::{Driver, Turn};
+use steady_core::subscription;
+use tokio::sync::{oneshot, watch};
+
+use crate::clock::tokio_timer;
+use endpoint::Endpoint;
+use link::HttpLink;
+
+pub use config::{Authorize, Config, HeaderLines, Rejected};
+pub use endpoint::{BadUrl, Traffic};
+pub use steady_core::kernel::client::{
+    CallError, Caller, Canceller, ClientConfig, ClientStats, Discovered, InputAsked, LinkLoss, ListenEvent, Listener,
+    Notice, Pending, Raw, Report, Request, ToolInfo, ToolResult,
+};
+pub use steady_core::mrtr::Kind;
+pub use steady_core::subscription::{End, Filter, Refetch};
+
+/// A client of one endpoint. Clones share it; it derefs to the [`Caller`] that starts calls.
+#[derive(Clone, Debug)]
+pub struct Client {
+    caller: Caller,
+    endpoint: std::sync::Arc<Endpoint>,
+    ended: watch::Receiver<bool>,
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address cannot be used.
+    #[error(transparent)]
+    Url(#[from] BadUrl),
+    /// The server did not answer `server/discover` as it must (rule M8).
+    #[error("the server did not come up: {0}")]
+    Lost(LinkLoss),
+}
+
+impl Client {
+    /// A client of the endpoint at `url`, which is asked for `server/discover` first unless
+    /// [`ClientConfig::probe`] is off. Needs a tokio runtime with IO and time enabled.
+    ///
+    /// # Errors
+    /// [`ConnectError`].
+    pub async fn connect(url: &str, config: Config) -> Result<Self, ConnectError> {
+        let calls = config.calls.clone();
+        let endpoint = std::sync::Arc::new(Endpoint::new(url, config)?);
+        let (mut driver, caller) = Driver::new(calls, tokio_timer(), jitter());
+        driver.attach(HttpLink::new(std::sync::Arc::clone(&endpoint)));
+        let (over, ended) = watch::channel(false);
+        let (ready, started) = oneshot::channel();
+        drop(tokio::spawn(drive(driver, ready, over)));
+        match started.await {
+            Ok(Ok(())) => Ok(Self { caller, endpoint, ended }),
+            Ok(Err(loss)) => Err(ConnectError::Lost(loss)),
+            Err(_) => Err(ConnectError::Lost(LinkLoss { what: "its task is gone".to_owned(), ..LinkLoss::default() })),
+        }
+    }
+
+    /// Subscribes to what `filter` names. After a loss of its stream it is asked for again, and the reader is told what to
+    /// refetch.
+    ///
+    /// # Errors
+    /// [`CallError::Full`] or [`CallError::Closed`].
+    pub fn listen(&self, filter: Filter) -> Result<Listener, CallError> {
+        self.caller.listen(filter, subscription::Config::default(), jitter())
+    }
+
+    /// What went over the network.
+    #[must_use]
+    pub fn traffic(&self) -> Traffic {
+        self.endpoint.traffic()
+    }
+
+    /// Ends the client: calls in flight are cancelled, later ones refused, all streams closed.
+    pub async fn shutdown(&self) {
+        self.caller.close();
+        // Its task may be gone with its runtime.
+        let mut ended = self.ended.clone();
+        let _over_or_gone = ended.wait_for(|ended| *ended).await;
+    }
+}
+
+impl std::ops::Deref for Client {
+    type Target = Caller;
+
+    fn deref(&self) -> &Caller {
+        &self.caller
+    }
+}
+
+/// The task of a client: it says when calls go out, and runs until nobody uses the client.
+async fn drive(mut driver: Driver<HttpLink>, ready: oneshot::Sender<Result<(), LinkLoss>>, over: watch::Sender<bool>) {
+    let mut ready = Some(ready);
+    let turn = poll_fn(|cx| {
+        let turn = driver.poll(cx);
+        if driver.is_up()
+            && let Some(ready) = ready.take()
+        {
+            let _nobody_waits = ready.send(Ok(()));
+        }
+        turn
+    });
+    let what = match turn.await {
+        Turn::Done => "the client was closed".to_owned(),
+        Turn::Lost(end) => end.to_string(),
+    };
+    // Streams are closed with the link.
+    drop(driver.take_link());
+    driver.detach(what.clone(), String::new(), false);
+    if let Some(ready) = ready {
+        let loss = LinkLoss { what, stderr: String::new(), generation: driver.generation() };
+        let _nobody_waits = ready.send(Err(loss));
+    }
+    over.send_replace(true);
+}
+
+/// Picks that differ between processes and clients. The standard library seeds its hashers from the operating system.
+fn jitter() -> Jitter {
+    let bits = || std::hash::RandomState::new().build_hasher().finish();
+    Jitter::random(((u128::from(bits()) << 64) | u128::from(bits())).to_le_bytes())
+}

@@ -1,0 +1,148 @@
+//! The kernel's link over many exchanges: what is written starts a POST, and what is read comes from all response streams.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use steady_core::id::RequestId;
+use steady_core::kernel::{BadFrame, Link, Received, Unanswered};
+use tokio::sync::mpsc;
+use tokio::task::{AbortHandle, Id, JoinSet};
+
+use super::endpoint::Endpoint;
+use super::exchange::Exchange;
+
+/// Messages of all streams together that wait to be handled. A stream that has one more waits with it, unread.
+const WAITING: usize = 64;
+
+/// What an exchange hands over.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) id: RequestId,
+    pub(super) what: What,
+}
+
+/// What there is of a stream.
+#[derive(Debug)]
+pub(super) enum What {
+    /// A message before the answer.
+    Message(String),
+    /// Something that is no message of this stream.
+    Bad(BadFrame),
+    /// The answer, or that there is none. Nothing follows.
+    End(Result<String, Unanswered>),
+}
+
+/// All streams of one client. Dropping it closes them.
+pub(super) struct HttpLink {
+    endpoint: Arc<Endpoint>,
+    exchanges: JoinSet<()>,
+    /// The exchanges that have not ended, bounded by the machine's calls and listens.
+    open: BTreeMap<RequestId, AbortHandle>,
+    tasks: HashMap<Id, RequestId>,
+    sender: mpsc::Sender<Item>,
+    receiver: mpsc::Receiver<Item>,
+    /// The message that is lent out.
+    current: String,
+}
+
+impl HttpLink {
+    pub(super) fn new(endpoint: Arc<Endpoint>) -> Self {
+        let (sender, receiver) = mpsc::channel(WAITING);
+        let (open, tasks) = (BTreeMap::new(), HashMap::new());
+        Self { endpoint, exchanges: JoinSet::new(), open, tasks, sender, receiver, current: String::new() }
+    }
+
+    fn start(&mut self, message: &[u8]) -> io::Result<()> {
+        let exchange = Exchange::new(Arc::clone(&self.endpoint), Bytes::copy_from_slice(message));
+        let exchange = exchange.ok_or_else(|| io::Error::other("what is to be sent is no request"))?;
+        let id = exchange.id().clone();
+        let task = self.exchanges.spawn(exchange.run(self.sender.clone()));
+        self.tasks.insert(task.id(), id.clone());
+        self.open.insert(id, task);
+        Ok(())
+    }
+
+    /// The request of an exchange that ended by a panic, if it had not told its end.
+    fn poll_panicked(&mut self, cx: &mut Context<'_>) -> Poll<RequestId> {
+        loop {
+            // Nothing to wait for is not the end: the next exchange wakes the loop.
+            let Some(joined) = ready!(self.exchanges.poll_join_next_with_id(cx)) else { return Poll::Pending };
+            let (task, failed) = match joined {
+                Ok((task, ())) => (task, false),
+                Err(error) => (error.id(), error.is_panic()),
+            };
+            let id = self.tasks.remove(&task);
+            let told = |id: &RequestId| failed && self.open.get(id).is_some_and(|open| open.id() == task);
+            if let Some(id) = id.filter(told) {
+                self.open.remove(&id);
+                return Poll::Ready(id);
+            }
+        }
+    }
+}
+
+impl Link for HttpLink {
+    const BEFORE: &'static [u8] = b"";
+    // No message holds a line end.
+    const AFTER: &'static [u8] = b"\n";
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Received<'_>> {
+        loop {
+            let Poll::Ready(item) = self.receiver.poll_recv(cx) else {
+                let id = ready!(self.poll_panicked(cx));
+                let what = "a part of this program panicked while it carried the request".into();
+                return Poll::Ready(Received::Unanswered(id, Unanswered::Lost(what)));
+            };
+            let Some(Item { id, what }) = item else { return Poll::Ready(Received::Closed) };
+            // Of a stream that was closed meanwhile nothing is heard.
+            if !self.open.contains_key(&id) {
+                continue;
+            }
+            return Poll::Ready(match what {
+                What::Message(text) => {
+                    self.current = text;
+                    Received::Message(&self.current)
+                }
+                What::Bad(bad) => Received::Bad(bad),
+                What::End(end) => {
+                    self.open.remove(&id);
+                    match end {
+                        Ok(text) => {
+                            self.current = text;
+                            Received::Message(&self.current)
+                        }
+                        Err(end) => Received::Unanswered(id, end),
+                    }
+                }
+            });
+        }
+    }
+
+    fn close_stream(&mut self, request: &RequestId) {
+        if let Some(exchange) = self.open.remove(request) {
+            exchange.abort();
+        }
+    }
+
+    fn poll_ahead(&mut self, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Some(end) = memchr::memchr(b'\n', bytes) else {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        };
+        if self.exchanges.is_empty() {
+            // An empty set knows nobody to wake.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Ready(self.start(bytes.get(..end).unwrap_or_default()).map(|()| end + 1))
+    }
+
+    fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,241 @@
+//! Connections to one host: made when needed, kept for a while, and exact about what was never sent.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+use super::config::Config;
+
+/// What is left of an answer's body is read for this long and so many bytes, so that its connection can be used again.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
+const DRAIN_BYTES: usize = 64 << 10;
+
+/// A host.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    pub(super) host: Box<str>,
+    pub(super) port: u16,
+}
+
+/// The connections of one client.
+pub(super) struct Pool {
+    target: Target,
+    connect_timeout: Duration,
+    idle_timeout: Duration,
+    idle_most: usize,
+    idle: Mutex<VecDeque<(Instant, SendRequest<Full>)>>,
+    places: Arc<Semaphore>,
+    made: AtomicU64,
+    posts: AtomicU64,
+    #[cfg(feature = "tls")]
+    tls: Option<super::tls::Connector>,
+}
+
+/// A connection that carries one request. Dropping it closes it, and that request's stream.
+pub(super) struct Connection {
+    sender: SendRequest<Full>,
+    _place: OwnedSemaphorePermit,
+}
+
+/// Why a request has no response.
+pub(super) enum SendError {
+    /// No byte of it left.
+    NotSent(Box<str>),
+    /// It may have been read.
+    Lost(Box<str>),
+}
+
+impl Pool {
+    pub(super) fn new(target: Target, secure: bool, config: &Config) -> Result<Self, Box<str>> {
+        #[cfg(not(feature = "tls"))]
+        if secure {
+            return Err("https needs the feature `tls`".into());
+        }
+        Ok(Self {
+            #[cfg(feature = "tls")]
+            tls: secure.then(|| super::tls::Connector::new(&target, config.tls.clone())).transpose()?,
+            target,
+            connect_timeout: config.connect_timeout,
+            idle_timeout: config.idle_timeout,
+            idle_most: config.idle_connections,
+            idle: Mutex::default(),
+            places: Arc::new(Semaphore::new(config.max_connections.clamp(1, Semaphore::MAX_PERMITS))),
+            made: AtomicU64::new(0),
+            posts: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn counts(&self) -> (u64, u64) {
+        (self.made.load(Ordering::Relaxed), self.posts.load(Ordering::Relaxed))
+    }
+
+    /// Sends a request and waits for the head of its response. A kept connection that turns out to be closed before
+    /// anything was written is replaced.
+    pub(super) async fn send(&self, mut request: Request<Full>) -> Result<(Response<Incoming>, Connection), SendError> {
+        let place = Arc::clone(&self.places).acquire_owned().await;
+        let place = place.map_err(|_| SendError::NotSent("the client is closed".into()))?;
+        loop {
+            let kept = self.take();
+            let reused = kept.is_some();
+            let mut sender = match kept {
+                Some(sender) => sender,
+                None => self.connect().await.map_err(SendError::NotSent)?,
+            };
+            self.posts.fetch_add(1, Ordering::Relaxed);
+            match sender.try_send_request(request).await {
+                Ok(response) => return Ok((response, Connection { sender, _place: place })),
+                Err(mut error) => match error.take_message() {
+                    Some(unsent) if reused => {
+                        self.posts.fetch_sub(1, Ordering::Relaxed);
+                        request = unsent;
+                    }
+                    Some(_) => return Err(SendError::NotSent(in_words(&error.into_error()))),
+                    None => return Err(SendError::Lost(in_words(&error.into_error()))),
+                },
+            }
+        }
+    }
+
+    /// Reads what is left of a body, and keeps the connection if that ends soon.
+    pub(super) async fn drain(&self, connection: Connection, mut body: Incoming) {
+        let mut room = DRAIN_BYTES;
+        let ended = async {
+            while let Some(frame) = next_frame(&mut body).await {
+                let size = frame.map_or(usize::MAX, |frame| frame.data_ref().map_or(0, Bytes::len));
+                match room.checked_sub(size) {
+                    Some(left) => room = left,
+                    None => return None,
+                }
+            }
+            let Connection { mut sender, _place: place } = connection;
+            sender.ready().await.ok().map(|()| (sender, place))
+        };
+        if let Ok(Some((sender, _place))) = tokio::time::timeout(DRAIN_TIME, ended).await {
+            self.keep(sender);
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, SendRequest<Full>)>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The newest kept connection that is still open.
+    fn take(&self) -> Option<SendRequest<Full>> {
+        let mut idle = self.idle();
+        while let Some((since, sender)) = idle.pop_back() {
+            if sender.is_ready() && since.elapsed() < self.idle_timeout {
+                return Some(sender);
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection; at the limit the oldest makes room.
+    fn keep(&self, sender: SendRequest<Full>) {
+        let mut idle = self.idle();
+        idle.retain(|(since, sender)| !sender.is_closed() && since.elapsed() < self.idle_timeout);
+        if self.idle_most == 0 {
+            return;
+        }
+        if idle.len() >= self.idle_most {
+            idle.pop_front();
+        }
+        idle.push_back((Instant::now(), sender));
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full>, Box<str>> {
+        let Target { host, port, .. } = &self.target;
+        let made = tokio::time::timeout(self.connect_timeout, self.make()).await;
+        let failed = |why: &dyn fmt::Display| format!("no connection to {host}:{port}: {why}").into();
+        match made {
+            Ok(Ok(sender)) => {
+                self.made.fetch_add(1, Ordering::Relaxed);
+                Ok(sender)
+            }
+            Ok(Err(error)) => Err(failed(&error)),
+            Err(_) => Err(failed(&format!("none within {:?}", self.connect_timeout))),
+        }
+    }
+
+    async fn make(&self) -> Result<SendRequest<Full>, Box<dyn std::error::Error + Send + Sync>> {
+        let stream = TcpStream::connect((&*self.target.host, self.target.port)).await?;
+        // A request must not wait for the acknowledgement of another. A stream that refuses is gone already.
+        let _gone = stream.set_nodelay(true);
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            return Ok(handshake(tls.connect(stream).await?).await?);
+        }
+        Ok(handshake(stream).await?)
+    }
+}
+
+async fn handshake<S>(stream: S) -> hyper::Result<SendRequest<Full>>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with its sender, and its errors are told to who waits for a response.
+    drop(tokio::spawn(async move {
+        let _told_elsewhere = connection.await;
+    }));
+    Ok(sender)
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+/// The next part of a body.
+pub(super) async fn next_frame(body: &mut Incoming) -> Option<hyper::Result<Frame<Bytes>>> {
+    std::future::poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await
+}
+
+/// An error and what lies behind it.
+pub(super) fn in_words(error: &dyn std::error::Error) -> Box<str> {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        source = error.source();
+    }
+    text.into()
+}
+
+/// The body of a request.
+#[derive(Debug)]
+pub(super) struct Full(pub(super) Option<Bytes>);
+
+impl http_body::Body for Full {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.0.is_none()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact(self.0.as_ref().map_or(0, |bytes| bytes.len() as u64))
+    }
+}

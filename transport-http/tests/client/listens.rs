@@ -1,0 +1,169 @@
+//! Subscriptions: each is a stream of its own, and comes back after a loss.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use steady_http::client::{Config, End, Filter, ListenEvent};
+
+use super::support::{Asked, Raw, run, tool, unasked};
+
+fn filter() -> Filter {
+    Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter")
+}
+
+fn stamped(asked: &Asked, method: &str) -> Value {
+    let mut params = json!({"_meta": {"io.modelcontextprotocol/subscriptionId": asked.body["id"]}});
+    if method.ends_with("acknowledged") {
+        params["notifications"] = json!({"toolsListChanged": true});
+    }
+    json!({"jsonrpc": "2.0", "method": method, "params": params})
+}
+
+/// Begins the stream and acknowledges it.
+fn acknowledge(asked: &mut Asked) {
+    assert_eq!(asked.method(), "subscriptions/listen");
+    asked.events();
+    let acknowledged = stamped(asked, "notifications/subscriptions/acknowledged");
+    asked.event(&acknowledged);
+}
+
+fn change(asked: &mut Asked) {
+    let changed = stamped(asked, "notifications/tools/list_changed");
+    asked.event(&changed);
+}
+
+fn is_change(event: &ListenEvent) -> bool {
+    matches!(event, ListenEvent::Notice(notice) if &*notice.method == "notifications/tools/list_changed")
+}
+
+#[test]
+fn statement_11_a_lost_listen_comes_back_as_a_new_request_without_last_event_id_and_refetches() {
+    run(async {
+        let raw = Raw::start();
+        let client = raw.client(unasked()).await;
+        let mut listener = client.listen(filter()).expect("a place");
+        let mut asked = raw.asked();
+        acknowledge(&mut asked);
+        change(&mut asked);
+        assert!(is_change(&listener.next().await));
+        let mut ids = vec![asked.body["id"].clone()];
+        // Bait: ids of events, and a pause for a client that resumes.
+        asked.chunk("id: 41\nretry: 0\ndata: {}\n\nid: 42\n\n");
+        // The stream is cut, then ends in good order without a result, then its server is too busy.
+        for nth in 0..3 {
+            match nth {
+                0 => asked.cut(),
+                1 => asked.end(),
+                _ => {
+                    asked.cut();
+                    let mut busy = raw.asked();
+                    ids.push(busy.body["id"].clone());
+                    busy.respond("503 Busy", "text/plain", "later");
+                }
+            }
+            asked = raw.asked();
+            assert_eq!(asked.header("last-event-id"), None);
+            assert!(asked.body["params"].get("lastEventId").is_none());
+            assert_eq!(asked.body["params"]["notifications"], json!({"toolsListChanged": true}));
+            assert!(!ids.contains(&asked.body["id"]), "a new id");
+            ids.push(asked.body["id"].clone());
+            acknowledge(&mut asked);
+            let ListenEvent::Refetch(what) = listener.next().await else { panic!("a gap") };
+            assert_eq!(what.iter().map(|refetch| refetch.method()).collect::<Vec<_>>(), ["tools/list"]);
+            listener.refetched();
+            change(&mut asked);
+            let event = listener.next().await;
+            assert!(is_change(&event), "{event:?}");
+        }
+    });
+}
+
+#[test]
+fn statement_02_dropping_a_listener_closes_its_stream_and_posts_nothing() {
+    run(async {
+        let raw = Raw::start();
+        let client = raw.client(unasked()).await;
+        let mut listener = client.listen(filter()).expect("a place");
+        let mut asked = raw.asked();
+        acknowledge(&mut asked);
+        change(&mut asked);
+        assert!(is_change(&listener.next().await));
+        drop(listener);
+        asked.hears_the_end();
+        // Before its acknowledgement too.
+        let listener = client.listen(filter()).expect("a place");
+        let asked = raw.asked();
+        drop(listener);
+        asked.hears_the_end();
+        assert!(raw.is_quiet());
+        assert_eq!(client.traffic().posts, 2);
+    });
+}
+
+#[test]
+fn a_listen_ends_with_its_result_or_a_refusal_and_is_not_asked_again() {
+    run(async {
+        let raw = Raw::start();
+        let client = raw.client(unasked()).await;
+        let mut listener = client.listen(filter()).expect("a place");
+        let mut asked = raw.asked();
+        acknowledge(&mut asked);
+        asked.answer("");
+        assert_eq!(listener.next().await, ListenEvent::Ended(End::Graceful));
+        for status in ["404 Not Found", "405 Method Not Allowed"] {
+            let mut listener = client.listen(filter()).expect("a place");
+            raw.asked().respond(status, "text/plain", "no such stream");
+            assert_eq!(listener.next().await, ListenEvent::Ended(End::Refused));
+        }
+        let call = client.call(tool("a", "{}"));
+        let mut next = raw.asked();
+        assert_eq!(next.method(), "tools/call", "nothing was asked again meanwhile");
+        next.text("served");
+        assert_eq!(call.tool_result().await.expect("an answer").text(), "served");
+    });
+}
+
+#[test]
+fn calls_go_on_beside_open_listens_and_listens_do_not_mix() {
+    run(async {
+        let raw = Raw::start();
+        let client = raw.client(unasked()).await;
+        let (mut one, mut two) = (client.listen(filter()).expect("a place"), client.listen(filter()).expect("a place"));
+        let (mut first, mut second) = (raw.asked(), raw.asked());
+        acknowledge(&mut first);
+        acknowledge(&mut second);
+        let call = client.call(tool("a", "{}"));
+        raw.asked().text("served");
+        assert_eq!(call.tool_result().await.expect("an answer").text(), "served");
+        change(&mut first);
+        change(&mut second);
+        assert!(is_change(&one.next().await) && is_change(&two.next().await));
+        assert_eq!(client.stats().bad_messages, 0);
+    });
+}
+
+#[test]
+fn row_67_70_a_listen_that_is_silent_is_lost_and_comments_keep_it() {
+    run(async {
+        let raw = Raw::start();
+        let config = Config { listen_silence: Some(Duration::from_millis(500)), ..unasked() };
+        let client = raw.client(config).await;
+        let mut listener = client.listen(filter()).expect("a place");
+        let mut asked = raw.asked();
+        acknowledge(&mut asked);
+        // Longer than the limit in all, and never silent for that long.
+        for _ in 0..20 {
+            asked.chunk(":\n\n");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        change(&mut asked);
+        assert!(is_change(&listener.next().await), "it is the first stream still");
+        assert!(raw.is_quiet());
+        // Half open: nothing comes any more, and nothing says so.
+        let mut next = raw.asked();
+        assert_ne!(next.body["id"], asked.body["id"]);
+        acknowledge(&mut next);
+        assert!(matches!(listener.next().await, ListenEvent::Refetch(_)));
+        asked.hears_the_end();
+    });
+}

@@ -1,0 +1,10 @@
+//! The client on real sockets: against our server, and against a server that a test plays by hand.
+
+mod calls;
+mod cancellation;
+mod listens;
+mod refusals;
+mod rows;
+mod streams;
+mod support;
+mod tools;
