@@ -117,16 +117,20 @@ impl Site {
             Access::Write => OpenFlags::SQLITE_OPEN_READ_WRITE,
             Access::Read => OpenFlags::SQLITE_OPEN_READ_ONLY,
         })?;
-        match look(&conn)? {
-            Content::Ledger { .. } => {}
-            Content::Nothing => return Err(LedgerError::ForeignFile),
-        }
+        let Content::Ledger { schema } = look(&conn)? else { return Err(LedgerError::ForeignFile) };
         self.configure(&conn)?;
         let guard = Guard::install(&mut conn, self.effect_time)?;
         if access == Access::Write {
             self.watch_log(&mut conn)?;
         }
-        Ok(Db { conn, guard })
+        let db = Db { conn, guard };
+        // A file of an older schema is not touched, and not answered from.
+        if access == Access::Write && schema == schema::NEWEST {
+            let transaction = Transaction::begin(&db)?;
+            sync_log(&db.conn, schema)?;
+            transaction.commit().map_err(|failure| failure.nothing_committed())?;
+        }
+        Ok(db)
     }
 
     fn open(&self, flags: OpenFlags) -> Result<Connection, LedgerError> {
@@ -157,6 +161,8 @@ impl Site {
              PRAGMA journal_size_limit = 67108864;",
         )?;
         conn.set_db_config(DbConfig::SQLITE_DBCONFIG_DEFENSIVE, true)?;
+        // Plans do not depend on parameters. Else SQLite compiles a kept statement anew whenever its parameters change.
+        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
         conn.set_prepared_statement_cache_capacity(STATEMENTS);
         Ok(())
     }
@@ -227,6 +233,7 @@ fn initialise(
         Content::Ledger { schema } => schema,
     };
     schema::migrate(&db.conn, found)?;
+    sync_log(&db.conn, schema::NEWEST)?;
     if found == 0 {
         let (secret, kept) = match configured {
             Some(secret) => (secret.clone(), None),
@@ -256,6 +263,14 @@ fn initialise(
     }
     transaction.commit().map_err(|failure| failure.nothing_committed())?;
     Ok((secret, clock))
+}
+
+/// Makes the commit of the current transaction sync the log, for which it has to write something.
+///
+/// A process that died, or a connection that was given up, can have left a commit in the log that was never synced.
+/// SQLite finds it there and shows it; answered from, it must survive a power cut.
+fn sync_log(conn: &Connection, schema: i64) -> rusqlite::Result<()> {
+    conn.pragma_update(None, "user_version", schema)
 }
 
 fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret, LedgerError> {

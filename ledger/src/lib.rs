@@ -55,6 +55,7 @@ mod file;
 mod guard;
 mod lane;
 mod ledger;
+mod mutant;
 mod options;
 mod outbox;
 mod record;

@@ -95,13 +95,14 @@ fn state(code: i64, lease_until: Option<i64>) -> Option<State> {
     }
 }
 
+const FIND: &str = "
+    SELECT k.fingerprint, k.state, k.lease_until_ms, k.executions, k.recorded_ms, k.expires_ms, k.result_digest, r.body
+    FROM ledger_key AS k LEFT JOIN ledger_result AS r ON r.id = k.result_id
+    WHERE k.principal = ?1 AND k.operation = ?2 AND k.key = ?3";
+
 /// The record of a key, as of the current transaction.
 pub(crate) fn find(conn: &Connection, scope: &Scope, key: &Key) -> Result<Option<Stored>, LedgerError> {
-    let mut statement = conn.prepare_cached(
-        "SELECT k.fingerprint, k.state, k.lease_until_ms, k.executions, k.recorded_ms, k.expires_ms, k.result_digest, r.body
-         FROM ledger_key AS k LEFT JOIN ledger_result AS r ON r.id = k.result_id
-         WHERE k.principal = ?1 AND k.operation = ?2 AND k.key = ?3",
-    )?;
+    let mut statement = conn.prepare_cached(FIND)?;
     let row = statement.query_row((&*scope.principal, &*scope.operation, key.as_str()), read).optional()?;
     row.map(|stored| stored.ok_or(CORRUPT_STATE)).transpose()
 }
@@ -171,4 +172,41 @@ pub(crate) fn unkeyed(conn: &Connection, scope: &Scope) -> Result<u64, LedgerErr
         conn.prepare_cached("SELECT executions FROM ledger_unkeyed WHERE principal = ?1 AND operation = ?2")?;
     let count = statement.query_row((&*scope.principal, &*scope.operation), |row| row.get::<_, i64>(0)).optional()?;
     Ok(count.and_then(|count| u64::try_from(count).ok()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use rusqlite::StatementStatus;
+
+    use super::*;
+    use crate::file::{Access, Site};
+    use crate::options::{Clock, Durability, Entropy, Opening};
+
+    /// A lookup takes some microseconds, and to compile its statement several times as long.
+    #[test]
+    fn a_lookup_is_compiled_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let site = Site {
+            path: dir.path().join("shop.db"),
+            vfs: None,
+            busy_timeout: Duration::from_secs(5),
+            durability: Durability::Full,
+            effect_time: Duration::from_secs(5),
+            meters: Arc::default(),
+            opening: Opening::CreateOrMigrate,
+        };
+        let (writer, ..) = site.found(None, &Entropy::default(), "", Clock::default()).unwrap();
+        let reader = site.connect(Access::Read).unwrap();
+        for db in [&writer, &reader] {
+            for key in ["order-1", "order-2", "order-3"] {
+                let found = find(&db.conn, &Scope::new("tenant-1", "charge"), &Key::parse(key).unwrap());
+                assert!(found.unwrap().is_none());
+            }
+            let statement = db.conn.prepare_cached(FIND).unwrap();
+            assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+        }
+    }
 }

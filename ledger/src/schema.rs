@@ -17,14 +17,12 @@ const STEPS: [&[&str]; 2] = [
 /// The schema that this release reads and writes.
 pub(crate) const NEWEST: i64 = STEPS.len() as i64;
 
-/// Brings a file from this schema, 0 for an empty one, to the newest, in the current transaction.
+/// Brings the tables of a file from this schema, 0 for an empty one, to the newest, in the current transaction. The caller
+/// writes down that they are.
 pub(crate) fn migrate(conn: &Connection, from: i64) -> rusqlite::Result<()> {
     let from = usize::try_from(from).unwrap_or(STEPS.len());
     for step in STEPS.iter().skip(from).copied().flatten() {
         conn.execute_batch(step)?;
-    }
-    if from < STEPS.len() {
-        conn.pragma_update(None, "user_version", NEWEST)?;
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! The one place that names the standard library's locks, so that loom can stand in for them (`--cfg steady_loom`).
 
+use crate::mutant;
+
 #[cfg(not(steady_loom))]
 use std::sync as imp;
 
@@ -24,6 +26,15 @@ impl<T> Mutex<T> {
             Ok(guard) => guard,
             Err(poisoned) => poisoned.into_inner(),
         }
+    }
+
+    /// Keeps the lock. Under the mutant of this name it is let go in between, and taken again.
+    pub(crate) fn keep<'a>(&'a self, guard: MutexGuard<'a, T>, mutant: &str) -> MutexGuard<'a, T> {
+        if !mutant::is(mutant) {
+            return guard;
+        }
+        drop(guard);
+        self.lock()
     }
 }
 

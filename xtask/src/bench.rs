@@ -60,6 +60,13 @@ const BENCHES: &[Bench] = &[
         source: Source::Criterion { aim: 1.0, aims: &[] },
     },
     Bench {
+        name: "ledger",
+        package: "mcp-steady-ledger",
+        target: "ledger",
+        about: "calls beside the fsyncs of the same disk and beside raw SQL, replays, and the log under a long reader",
+        source: Source::Lines,
+    },
+    Bench {
         name: "stdio",
         package: "mcp-steady-stdio",
         target: "stdio",

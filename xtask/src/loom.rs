@@ -1,7 +1,8 @@
-//! `cargo xtask loom`: every interleaving of the kernel's threads, and the mutants that show that the models can fail.
+//! `cargo xtask loom`: every interleaving of the kernel's threads and of the ledger's, and the mutants that show that the
+//! models can fail.
 //!
-//! A model (`core/tests/loom`) prints one line about its search. It names the mutants that it must kill: faults in the
-//! kernel that a variable switches on. Each runs in a process of its own, since a caught one may abort.
+//! A model (`tests/loom` of a package) prints one line about its search. It names the mutants that it must kill: faults in
+//! the shipped code that a variable switches on. Each runs in a process of its own, since a caught one may abort.
 
 use crate::cargo::Workspace;
 use crate::console::Console;
@@ -13,20 +14,30 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Where the faults are, from the root of the workspace.
-const KERNEL: &str = "core/src/kernel";
+/// The packages with models, each with the folder where its faults are, from the root of the workspace.
+const SUITES: [Suite; 2] = [
+    Suite { package: "mcp-steady-core", faults: "core/src/kernel" },
+    Suite { package: "mcp-steady-ledger", faults: "ledger/src/writer" },
+];
+
+#[derive(Clone, Copy, Debug)]
+struct Suite {
+    package: &'static str,
+    faults: &'static str,
+}
+
 /// How a fault is named there.
 const HOOKS: [&str; 2] = ["mutant::is(", ".keep("];
 /// What a model's line begins with.
 const MARK: &str = "loom-model ";
 
-/// Search every interleaving of the kernel's threads, and kill the mutants
+/// Search every interleaving of the kernel's and the ledger's threads, and kill the mutants
 #[derive(clap::Args)]
 #[command(
-    long_about = "Search every interleaving of the kernel's threads, and kill the mutants.\n\n\
-        Each model of core/tests/loom is searched: two threads in full, three with at most two preemptions. Then it runs \
-        under each mutant that it must kill, a fault in the shipped kernel that STEADY_MUTANT=NAME switches on. A mutant \
-        that lives shows a model that is blind.",
+    long_about = "Search every interleaving of the kernel's and the ledger's threads, and kill the mutants.\n\n\
+        Each model of core/tests/loom and ledger/tests/loom is searched: two threads in full, three with at most two \
+        preemptions. Then it runs under each mutant that it must kill, a fault in the shipped code that \
+        STEADY_MUTANT=NAME switches on. A mutant that lives shows a model that is blind.",
     after_long_help = "Examples:\n  \
         cargo xtask loom              all models, all mutants\n  \
         cargo xtask loom cancel       the models with `cancel` in their name\n\n\
@@ -51,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     };
     let proof = prove(&workspace.target, &options.filter, &mut attempt)?;
     console.say(&format!("\n{}\n\nlog: {}", proof.table(), log.display()));
-    let findings = proof.findings(&hooks(Path::new(KERNEL))?, options.filter.is_empty());
+    let findings = proof.findings(&hooks()?, options.filter.is_empty());
     findings.iter().for_each(|finding| console.say(finding));
     Ok(findings.is_empty())
 }
@@ -62,7 +73,7 @@ pub(crate) fn verify(
     attempt: &mut dyn FnMut(&Command) -> Result<Finished, Error>,
 ) -> Result<String, Error> {
     let proof = prove(target, "", attempt)?;
-    Error::unless_empty(proof.findings(&hooks(Path::new(KERNEL))?, true))?;
+    Error::unless_empty(proof.findings(&hooks()?, true))?;
     Ok(proof.table())
 }
 
@@ -70,6 +81,7 @@ pub(crate) fn verify(
 #[derive(Debug)]
 struct Model {
     name: String,
+    package: &'static str,
     bound: String,
     iterations: u64,
     millis: u64,
@@ -89,18 +101,21 @@ fn prove(
     attempt: &mut dyn FnMut(&Command) -> Result<Finished, Error>,
 ) -> Result<Proof, Error> {
     let target = target.join("loom");
-    let search = cargo_test(&target).args(["--", "--nocapture"]);
-    let search = if filter.is_empty() { search } else { search.args([filter]) };
-    let done = attempt(&search)?;
-    done.checked(&search)?;
-    let mut models: Vec<Model> = done.all.lines().filter_map(Model::parse).collect();
-    models.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut models = Vec::new();
+    for Suite { package, .. } in SUITES {
+        let search = cargo_test(package, &target).args(["--", "--nocapture"]);
+        let search = if filter.is_empty() { search } else { search.args([filter]) };
+        let done = attempt(&search)?;
+        done.checked(&search)?;
+        models.extend(done.all.lines().filter_map(|line| Model::parse(line, package)));
+    }
+    models.sort_by(|a, b| (a.package, &a.name).cmp(&(b.package, &b.name)));
     if models.is_empty() {
         return Err(Error::check(format!("no model was searched (`{filter}`)")));
     }
     for model in &mut models {
         for (mutant, killed) in &mut model.mutants {
-            let command = cargo_test(&target).env("STEADY_MUTANT", mutant.as_str());
+            let command = cargo_test(model.package, &target).env("STEADY_MUTANT", mutant.as_str());
             let command = command.args(["--", "--nocapture", "--exact", &model.name]);
             let done = attempt(&command)?;
             *killed = death(&done, &model.name)?;
@@ -110,8 +125,8 @@ fn prove(
 }
 
 /// Its own folder, or every run would build the workspace anew. What is slow here is the compiler, not the models.
-fn cargo_test(target: &Path) -> Command {
-    Command::line("cargo test -p mcp-steady-core --release --test loom --target-dir")
+fn cargo_test(package: &str, target: &Path) -> Command {
+    Command::line(&format!("cargo test -p {package} --release --test loom --target-dir"))
         .arg(target)
         .env("RUSTFLAGS", "--cfg steady_loom")
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
@@ -144,7 +159,7 @@ fn panic_message(output: &str) -> Option<&str> {
 
 impl Model {
     /// Reads `loom-model NAME bound=.. iterations=.. ms=.. kills=a,b`, wherever in the line it begins.
-    fn parse(line: &str) -> Option<Self> {
+    fn parse(line: &str, package: &'static str) -> Option<Self> {
         let (_, text) = line.split_once(MARK)?;
         let mut words = text.split_whitespace();
         let name = words.next()?.to_string();
@@ -153,6 +168,7 @@ impl Model {
         let kills = field("kills")?.split(',').filter(|name| !name.is_empty());
         Some(Self {
             name,
+            package,
             bound: field("bound")?.to_string(),
             iterations: field("iterations")?.parse().ok()?,
             millis: field("ms")?.parse().ok()?,
@@ -177,7 +193,7 @@ impl Proof {
         table.render()
     }
 
-    /// What is wrong; that every fault in the kernel has a model is asked of a run of `all` models only.
+    /// What is wrong; that every fault has a model is asked of a run of `all` models only.
     fn findings(&self, hooks: &BTreeSet<String>, all: bool) -> Vec<String> {
         let mut findings = Vec::new();
         let mut named = BTreeSet::new();
@@ -193,16 +209,18 @@ impl Proof {
             }
         }
         let orphans = hooks.iter().filter(|hook| all && !named.contains(*hook));
-        findings.extend(orphans.map(|hook| format!("{KERNEL}: no model kills the mutant {hook}")));
+        findings.extend(orphans.map(|hook| format!("no model kills the mutant {hook}")));
         findings
     }
 }
 
-/// The names of the faults in the kernel.
-fn hooks(folder: &Path) -> Result<BTreeSet<String>, Error> {
+/// The names of the faults in the shipped code.
+fn hooks() -> Result<BTreeSet<String>, Error> {
     let mut names = BTreeSet::new();
-    for path in files_that_end(folder, &["rs"])? {
-        names.extend(hook_names(&fs::read_to_string(&path).map_err(Error::file(&path))?));
+    for folder in SUITES.map(|suite| Path::new(suite.faults)) {
+        for path in files_that_end(folder, &["rs"])? {
+            names.extend(hook_names(&fs::read_to_string(&path).map_err(Error::file(&path))?));
+        }
     }
     Ok(names)
 }
@@ -225,7 +243,7 @@ mod tests {
     const LINE: &str = "test a ... loom-model queue::models::a bound=2 iterations=43 ms=1234 kills=x,y";
 
     fn proof(deaths: [Option<&str>; 2]) -> Proof {
-        let mut model = Model::parse(LINE).unwrap();
+        let mut model = Model::parse(LINE, "p").unwrap();
         for ((_, killed), death) in model.mutants.iter_mut().zip(deaths) {
             *killed = death.map(ToString::to_string);
         }
@@ -234,11 +252,11 @@ mod tests {
 
     #[test]
     fn a_models_line_is_read() {
-        let model = Model::parse(LINE).unwrap();
+        let model = Model::parse(LINE, "p").unwrap();
         assert_eq!((model.name.as_str(), model.bound.as_str()), ("queue::models::a", "2"));
         assert_eq!((model.iterations, model.millis, model.mutants.len()), (43, 1234, 2));
-        assert!(Model::parse("test a ... ok").is_none());
-        assert!(Model::parse("loom-model a bound=2 iterations=many ms=1 kills=x").is_none());
+        assert!(Model::parse("test a ... ok", "p").is_none());
+        assert!(Model::parse("loom-model a bound=2 iterations=many ms=1 kills=x", "p").is_none());
     }
 
     #[test]
@@ -257,11 +275,11 @@ queue: a  2            43            1.23 s  x       deadlock
         let hooks = |names: &[&str]| names.iter().map(ToString::to_string).collect::<BTreeSet<_>>();
         let dead = proof([Some("deadlock"), Some("REQ-2")]);
         assert_eq!(dead.findings(&hooks(&["x", "y"]), true), [""; 0]);
-        assert_eq!(dead.findings(&hooks(&["x", "z"]), true), ["core/src/kernel: no model kills the mutant z"]);
+        assert_eq!(dead.findings(&hooks(&["x", "z"]), true), ["no model kills the mutant z"]);
         assert_eq!(dead.findings(&hooks(&["z"]), false), [""; 0]);
         let lives = proof([Some("deadlock"), None]);
         assert_eq!(lives.findings(&hooks(&[]), true), ["queue::models::a: the mutant y lives"]);
-        let blind = Proof { models: vec![Model::parse(&LINE.replace("x,y", "")).unwrap()] };
+        let blind = Proof { models: vec![Model::parse(&LINE.replace("x,y", ""), "p").unwrap()] };
         assert!(blind.findings(&hooks(&[]), true)[0].contains("may be blind"));
     }
 

@@ -2,14 +2,15 @@
 //!
 //! `verify` regenerates the evidence for every claim of the project, `bench`
 //! runs one benchmark and sets it against its peers, `loom` searches the
-//! interleavings of the kernel's threads, `fuzz` and `mutants` look for what the
-//! tests do not see. No member of the workspace is used as a library here: they
+//! interleavings of the threads, `crash` cuts the ledger's power, `fuzz` and
+//! `mutants` look for what the tests do not see. No member of the workspace is used as a library here: they
 //! are built and run as commands, so a broken member is a failed step and not a
 //! tool that does not compile.
 
 mod bench;
 mod cargo;
 mod console;
+mod crash;
 mod error;
 mod fuzz;
 mod loom;
@@ -35,6 +36,7 @@ enum Task {
     Verify(verify::Options),
     Bench(bench::Options),
     Loom(loom::Options),
+    Crash(crash::Options),
     Fuzz(fuzz::Options),
     Mutants(mutants::Options),
 }
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
         Task::Verify(options) => verify::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Loom(options) => loom::run(&options),
+        Task::Crash(options) => crash::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mutants(options) => mutants::run(&options),
     };

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use crate::mutant;
 use crate::sync::{Condvar, Mutex, wait, wait_for};
 
 /// A bounded queue of many producers and one consumer.
@@ -50,6 +51,7 @@ impl<T> Queue<T> {
             if state.waiting.len() >= self.capacity {
                 return Err(Refused::Full);
             }
+            state = self.state.keep(state, "queue-look-then-push");
             state.waiting.push_back(item);
             state.most = state.most.max(state.waiting.len());
         }
@@ -61,10 +63,11 @@ impl<T> Queue<T> {
     /// taken in before the close still comes out.
     pub(crate) fn take(&self, max: usize) -> Option<Vec<T>> {
         let mut state = self.state.lock();
-        while state.waiting.is_empty() {
+        while state.waiting.is_empty() || mutant::is("queue-end-at-close") && state.closed {
             if state.closed {
                 return None;
             }
+            state = self.state.keep(state, "queue-park-outside-lock");
             state = wait(&self.filled, state);
         }
         Some(state.next(max))
@@ -74,6 +77,7 @@ impl<T> Queue<T> {
     pub(crate) fn take_within(&self, max: usize, patience: Duration) -> Option<Vec<T>> {
         let mut state = self.state.lock();
         if state.waiting.is_empty() && !state.closed {
+            state = self.state.keep(state, "queue-park-outside-lock");
             state = wait_for(&self.filled, state, patience);
         }
         if state.waiting.is_empty() && state.closed { None } else { Some(state.next(max)) }
@@ -88,6 +92,8 @@ impl<T> Queue<T> {
     /// Refuses every further item.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
-        self.filled.notify_all();
+        if !mutant::is("queue-close-wakes-nobody") {
+            self.filled.notify_all();
+        }
     }
 }

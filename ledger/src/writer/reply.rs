@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use crate::mutant;
 use crate::sync::{Arc, Condvar, Mutex, wait};
 
 /// A place for one answer.
@@ -55,7 +56,9 @@ impl<R> Sender<R> {
 
 impl<R> Drop for Sender<R> {
     fn drop(&mut self) {
-        self.end(State::Over);
+        if !mutant::is("reply-ends-in-silence") {
+            self.end(State::Over);
+        }
     }
 }
 
@@ -68,6 +71,7 @@ impl<R> Receiver<R> {
     pub(crate) fn wait(self) -> Option<R> {
         let mut state = self.shared.state.lock();
         while let State::Waiting(_) = &*state {
+            state = self.shared.state.keep(state, "reply-park-outside-lock");
             state = wait(&self.shared.ready, state);
         }
         state.take()
@@ -88,11 +92,16 @@ impl<R> Future for Receiver<R> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let mut state = self.shared.state.lock();
-        match &mut *state {
-            State::Waiting(Some(waker)) => waker.clone_from(context.waker()),
-            State::Waiting(waker) => *waker = Some(context.waker().clone()),
-            State::Answered(_) | State::Over => return Poll::Ready(state.take()),
-        }
+        let State::Waiting(known) = &mut *state else { return Poll::Ready(state.take()) };
+        let waker = match known.take() {
+            Some(mut waker) => {
+                waker.clone_from(context.waker());
+                waker
+            }
+            None => context.waker().clone(),
+        };
+        state = self.shared.state.keep(state, "reply-look-then-register");
+        *state = State::Waiting(Some(waker));
         Poll::Pending
     }
 }

@@ -12,6 +12,8 @@ mod model;
 mod once;
 mod outbox;
 mod outbox_model;
+#[path = "../support/peer.rs"]
+mod peer;
 mod privacy;
 mod replay;
 mod retention;

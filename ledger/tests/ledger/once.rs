@@ -1,13 +1,13 @@
 //! A key runs once: over threads, handles, processes and restarts.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 
 use steady_ledger::{Executed, Request, State};
 
+use super::peer::Peer;
 use super::*;
 
 #[test]
@@ -69,48 +69,15 @@ fn child_process() {
     }
 }
 
-pub(super) struct Peer {
-    pub(super) child: Child,
-    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
-}
-
-impl Peer {
-    pub(super) fn spawn(test: &str, variable: &str, path: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture"])
-            .env(variable, path)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        Self { child, lines }
-    }
-
-    /// The next line that starts with this word; the harness writes lines of its own.
-    pub(super) fn line(&mut self, word: &str) -> String {
-        loop {
-            let line = self.lines.next().expect("the child ended early").unwrap();
-            if line.starts_with(word) {
-                return line;
-            }
-        }
-    }
-
-    pub(super) fn go(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"g").unwrap();
-    }
-}
-
 #[test]
 fn statement_07_one_key_from_two_processes_runs_once() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
-    let mut peers = [(); 2].map(|()| Peer::spawn("once::child_process", CHILD_DATABASE, &path));
+    let mut peers = [(); 2].map(|()| Peer::spawn("once::child_process", [(CHILD_DATABASE, path.as_os_str())]));
     for number in 0..KEYS {
-        peers.iter_mut().for_each(|peer| drop(peer.line("ready")));
+        peers.iter_mut().for_each(|peer| drop(peer.expect("ready")));
         peers.iter_mut().for_each(Peer::go);
-        let answers = peers.each_mut().map(|peer| peer.line("answer"));
+        let answers = peers.each_mut().map(|peer| peer.expect("answer"));
         let of = |answer: &str| {
             let mut words = answer.split(' ').skip(1).map(str::to_owned);
             (words.next().unwrap() == "true", words.next().unwrap())
@@ -119,9 +86,7 @@ fn statement_07_one_key_from_two_processes_runs_once() {
         assert_ne!(one.0, other.0, "key {number}: {answers:?}");
         assert_eq!(one.1, other.1, "key {number}: {answers:?}");
     }
-    for mut peer in peers {
-        assert!(peer.child.wait().unwrap().success());
-    }
+    peers.into_iter().for_each(Peer::join);
     assert_eq!(reservations(&open(&path)), KEYS);
 }
 
@@ -141,10 +106,9 @@ fn a_killed_process_has_kept_what_it_acknowledged_and_nothing_without_its_key() 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
     for kill_after in [1, 2, 7, 20, 41] {
-        let mut peer = Peer::spawn("once::endless_child_process", ENDLESS_CHILD_DATABASE, &path);
-        let acknowledged: Vec<_> = (0..kill_after).map(|_| peer.line("answer")).collect();
-        peer.child.kill().unwrap();
-        peer.child.wait().unwrap();
+        let mut peer = Peer::spawn("once::endless_child_process", [(ENDLESS_CHILD_DATABASE, path.as_os_str())]);
+        let acknowledged: Vec<_> = (0..kill_after).map(|_| peer.expect("answer")).collect();
+        peer.kill();
 
         let ledger = open(&path);
         for line in acknowledged {

@@ -83,11 +83,11 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "loom",
-        proves: "every interleaving of the kernel's threads is right, and each model kills its mutants",
+        proves: "every interleaving of the kernel's and the ledger's threads is right, and each model kills its mutants",
         required: true,
         tools: &[],
         run: search_interleavings,
-        next: "run the model by its name: `cargo xtask loom NAME`; the models are in core/tests/loom",
+        next: "run the model by its name: `cargo xtask loom NAME`; the models are in core/tests/loom and ledger/tests/loom",
     },
     Step {
         name: "statements",

@@ -9,7 +9,7 @@ use std::thread;
 use steady_ledger::Status;
 
 use super::*;
-use crate::once::Peer;
+use crate::peer::Peer;
 
 /// lightdash#26487: a cancellation that was acknowledged could still land while the run was being finished.
 #[test]
@@ -102,12 +102,12 @@ fn workers_of_two_processes_do_each_task_once() {
     const TASKS: usize = 40;
     let ids: Vec<_> =
         (0..TASKS).map(|n| create(&shop.ledger.tasks(), &format!("order-{n}")).unwrap().into_inner().id).collect();
-    let mut child = Peer::spawn("tasks::races::child_worker", CHILD_DATABASE, &shop.path());
-    child.line("ready");
+    let mut child = Peer::spawn("tasks::races::child_worker", [(CHILD_DATABASE, shop.path().as_os_str())]);
+    child.expect("ready");
     child.go();
     let mine = work(&shop.ledger.tasks(), "parent");
-    let theirs: usize = child.line("done").trim_start_matches("done ").parse().unwrap();
-    assert!(child.child.wait().unwrap().success());
+    let theirs: usize = child.expect("done").trim_start_matches("done ").parse().unwrap();
+    child.join();
     assert_eq!(mine + theirs, TASKS);
     assert_eq!(shop.reservations(), 40);
     let by_child = ids.iter().filter(|id| {
@@ -151,10 +151,9 @@ fn a_killed_worker_has_kept_what_it_acknowledged_and_repeats_no_step() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("shop.db");
     for kill_after in [1, 2, 3, 5, 8, 13, 30] {
-        let mut peer = Peer::spawn("tasks::races::endless_child_worker", ENDLESS_CHILD_DATABASE, &path);
-        let acknowledged: Vec<_> = (0..kill_after).map(|_| peer.line("ack")).collect();
-        peer.child.kill().unwrap();
-        peer.child.wait().unwrap();
+        let mut peer = Peer::spawn("tasks::races::endless_child_worker", [(ENDLESS_CHILD_DATABASE, path.as_os_str())]);
+        let acknowledged: Vec<_> = (0..kill_after).map(|_| peer.expect("ack")).collect();
+        peer.kill();
 
         let ledger = open(&path);
         for line in acknowledged {
