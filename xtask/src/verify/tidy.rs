@@ -197,7 +197,7 @@ fn dependency_findings(package: &Package, members: &[Package]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Workspace, dependency_findings, file_findings, lints, std_uses, takes_workspace_lints};
+    use super::{Workspace, dependency_findings, file_findings, std_uses, takes_workspace_lints};
 
     #[test]
     fn a_long_file_and_a_file_without_a_doc_are_found() {
