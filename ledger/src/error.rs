@@ -20,7 +20,8 @@ pub enum LedgerError {
     /// The arguments have no canonical form.
     #[error("the arguments cannot be compared with those of a retry: {0}")]
     InvalidArguments(CanonicalError),
-    /// The key already belongs to other arguments, or to another version of the operation.
+    /// The key already belongs to other arguments, to another version of the operation, or to a task while this call is
+    /// none, or the other way round.
     #[error("the idempotency key belongs to another call: repeat the first call unchanged, or choose a new key")]
     Mismatch,
     /// The key ran, and its result is past its retention. It never runs again.
