@@ -194,6 +194,20 @@ impl From<rusqlite::Error> for LedgerError {
 }
 
 impl LedgerError {
+    /// Whether it is the fault of the effect alone, and nothing that the file holds has a part in it.
+    pub(crate) const fn is_of_effect(&self) -> bool {
+        matches!(
+            self,
+            Self::Aborted(_)
+                | Self::Panicked
+                | Self::Forbidden
+                | Self::TransactionLost
+                | Self::TimeLimit
+                | Self::NotFinal
+                | Self::Encoding
+        )
+    }
+
     /// The same answer for another call that shared the transaction.
     pub(crate) fn again(&self) -> Self {
         match self {

@@ -20,6 +20,9 @@ pub(crate) trait Work: Send {
     fn operation(&self) -> &Arc<str>;
     /// Does it, in a savepoint of its own. Says whether what it wrote is to be kept.
     fn run(&mut self, db: &Db) -> bool;
+    /// Whether it was decided that it failed, for a reason that has nothing to do with its transaction: nothing of it was
+    /// kept, so whatever becomes of that transaction, this is its answer.
+    fn has_failed(&self) -> bool;
     /// Decides that it failed.
     fn fail(&mut self, error: LedgerError);
     /// Decides what a commit of unknown outcome came to, on another connection.
@@ -75,6 +78,14 @@ impl<R: Send> Work for Unit<R> {
         let keep = decided.is_ok();
         self.decided = Some(decided);
         keep
+    }
+
+    fn has_failed(&self) -> bool {
+        match &self.decided {
+            // What is read of others may have been theirs in the same transaction, and gone with it.
+            Some(Err(error)) => error.is_of_effect() || self.look_up.is_none(),
+            Some(Ok(_)) | None => false,
+        }
     }
 
     fn fail(&mut self, error: LedgerError) {
