@@ -10,7 +10,7 @@ use steady_core::mrtr::is_final;
 use crate::effect::{EffectTx, Job, Outcome};
 use crate::error::LedgerError;
 use crate::file::Db;
-use crate::guard::{Inside, Speaker};
+use crate::guard::{Inside, Speaker, quietly};
 use crate::outbox::{self, message::Outgoing};
 use crate::record::{self, Call, Stored};
 
@@ -178,14 +178,18 @@ pub(crate) fn run_effect(
         let mut tx = EffectTx::new(&db.conn, outgoing);
         panic::catch_unwind(AssertUnwindSafe(|| job(&mut tx)))
     };
-    if db.guard.is_out_of_time() {
-        return Err(LedgerError::TimeLimit);
-    }
-    if db.conn.is_autocommit() {
-        return Err(LedgerError::TransactionLost);
-    }
-    if db.guard.has_denied() {
-        return Err(LedgerError::Forbidden);
+    let refusal = if db.guard.is_out_of_time() {
+        Some(LedgerError::TimeLimit)
+    } else if db.conn.is_autocommit() {
+        Some(LedgerError::TransactionLost)
+    } else if db.guard.has_denied() {
+        Some(LedgerError::Forbidden)
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        quietly(|| drop(outcome));
+        return Err(refusal);
     }
     match outcome {
         Ok(Outcome::Commit(body) | Outcome::Reject(body)) if asks_for_input(&body) => Err(LedgerError::NotFinal),
@@ -196,7 +200,10 @@ pub(crate) fn run_effect(
         }
         Ok(Outcome::Abort(cause)) => Err(LedgerError::Aborted(cause)),
         Ok(Outcome::Unencodable) => Err(LedgerError::Encoding),
-        Err(_) => Err(LedgerError::Panicked),
+        Err(payload) => {
+            quietly(|| drop(payload));
+            Err(LedgerError::Panicked)
+        }
     }
 }
 

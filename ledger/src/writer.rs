@@ -163,6 +163,11 @@ struct Rest<'a>(&'a Queue<Box<dyn Work>>);
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
         self.0.close();
-        while self.0.take(MAX_BATCH).is_some() {}
+        while let Some(units) = self.0.take(MAX_BATCH) {
+            for mut unit in units {
+                unit.fail(LedgerError::Closed);
+                unit.answer();
+            }
+        }
     }
 }

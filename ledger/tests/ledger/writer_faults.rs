@@ -86,3 +86,84 @@ fn a_failed_commit_changes_no_answer_but_those_that_it_carried() {
     assert_eq!(shop.reservations(), 1 + i64::from(first.is_ok()));
     assert_eq!(shop.ledger.stats().looked_up, 1);
 }
+
+#[test]
+fn a_captured_value_that_calls_the_ledger_when_it_is_dropped_is_refused_and_does_not_hang() {
+    let shop = Shop::open();
+    let ledger = shop.ledger.clone();
+    let (said, heard) = mpsc::channel();
+    let dropped = AtDrop(move || said.send(call(&ledger, "order-2")).unwrap());
+    let done = queue(&shop.ledger, "order-1", move |tx| {
+        let _captured = &dropped;
+        reserve(tx)
+    });
+    assert!(!block_on(done).unwrap().is_replay());
+    let refused = heard.recv_timeout(HANG).expect("it hangs");
+    assert!(matches!(refused, Err(LedgerError::Reentrant)), "{refused:?}");
+    assert!(!call(&shop.ledger, "order-2").unwrap().is_replay());
+}
+
+#[test]
+fn a_value_that_panics_when_it_is_dropped_ends_nothing() {
+    #[derive(Debug)]
+    struct Bomb(&'static str);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            assert!(thread::panicking(), "{}", self.0);
+        }
+    }
+    impl std::fmt::Display for Bomb {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+    impl std::error::Error for Bomb {}
+
+    let shop = Shop::open();
+    let (release, holder) = hold(&shop.ledger);
+    let bomb = Bomb("captured");
+    let captured = queue(&shop.ledger, "order-1", move |tx| {
+        let _captured = &bomb;
+        reserve(tx)
+    });
+    // Nobody waits for this one, so its answer is dropped by the writer.
+    drop(queue(&shop.ledger, "order-2", |_| Err::<i64, _>(EffectError::Abort(Box::new(Bomb("cause"))))));
+    let denied = queue(&shop.ledger, "order-3", |tx| {
+        drop(tx.execute("PRAGMA synchronous = OFF", []));
+        Err::<i64, _>(EffectError::Abort(Box::new(Bomb("cause of what is refused"))))
+    });
+    let payload =
+        queue(&shop.ledger, "order-4", |_| -> Result<i64, EffectError<i64>> { std::panic::panic_any(Bomb("payload")) });
+    let after = queue(&shop.ledger, "order-5", reserve);
+    drop(release);
+    holder.join().unwrap();
+    assert!(!block_on(captured).unwrap().is_replay());
+    assert!(matches!(block_on(denied), Err(LedgerError::Forbidden)));
+    assert!(matches!(block_on(payload), Err(LedgerError::Panicked)));
+    assert!(!block_on(after).unwrap().is_replay());
+    assert!(!call(&shop.ledger, "order-6").unwrap().is_replay());
+    assert_eq!(shop.reservations(), 3);
+}
+
+#[test]
+fn a_waker_that_panics_or_calls_the_ledger_ends_nothing() {
+    struct Waking(Ledger, mpsc::Sender<Result<(), LedgerError>>);
+    impl Wake for Waking {
+        fn wake(self: Arc<Self>) {
+            self.1.send(self.0.execute_keyless(&scope(), |_| Ok(())).map(Unkeyed::into_inner)).unwrap();
+            panic!("planned");
+        }
+    }
+    let shop = Shop::open();
+    let (release, holder) = hold(&shop.ledger);
+    let (said, heard) = mpsc::channel();
+    let waker = Waker::from(Arc::new(Waking(shop.ledger.clone(), said)));
+    let mut woken = queue(&shop.ledger, "order-1", reserve);
+    assert!(matches!(woken.as_mut().poll(&mut Context::from_waker(&waker)), Poll::Pending));
+    let after = queue(&shop.ledger, "order-2", reserve);
+    drop(release);
+    holder.join().unwrap();
+    assert!(matches!(heard.recv_timeout(HANG).expect("it hangs"), Err(LedgerError::Reentrant)));
+    assert!(!block_on(after).unwrap().is_replay());
+    assert!(!block_on(woken).unwrap().is_replay());
+}
