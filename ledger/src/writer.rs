@@ -102,8 +102,9 @@ impl Writer {
             return Err(LedgerError::Reentrant);
         }
         self.shared.queue.close();
-        let thread = self.thread.lock().take();
-        match thread.map(JoinHandle::join) {
+        // Held until the thread has ended: whoever closes too has to wait as well, and not take the connection away.
+        let mut thread = self.thread.lock();
+        match thread.take().map(JoinHandle::join) {
             Some(Ok(closed)) => closed,
             // It panicked, or there was none: its connection is closed here.
             Some(Err(_)) | None => self.shared.lane.close(),

@@ -167,3 +167,32 @@ fn a_waker_that_panics_or_calls_the_ledger_ends_nothing() {
     assert!(!block_on(after).unwrap().is_replay());
     assert!(!block_on(woken).unwrap().is_replay());
 }
+
+#[test]
+fn whoever_closes_too_takes_nothing_from_what_was_taken_in() {
+    for _ in 0..10 {
+        let shop = Shop::open();
+        let (release, holder) = hold(&shop.ledger);
+        // Some batches.
+        let calls: Vec<_> = (0..1000).map(|n| queue(&shop.ledger, &format!("order-{n}"), |_| Ok(7))).collect();
+        let close = || {
+            let ledger = shop.ledger.clone();
+            thread::spawn(move || ledger.close())
+        };
+        let first = close();
+        while !matches!(
+            queue(&shop.ledger, "late", |_| Ok(7)).as_mut().poll(&mut Context::from_waker(Waker::noop())),
+            Poll::Ready(Err(LedgerError::Closed))
+        ) {
+            thread::yield_now();
+        }
+        let others = [close(), close()];
+        drop(release);
+        holder.join().unwrap();
+        for call in calls {
+            assert!(!block_on(call).unwrap().is_replay());
+        }
+        first.join().unwrap().unwrap();
+        others.into_iter().for_each(|other| other.join().unwrap().unwrap());
+    }
+}
