@@ -114,11 +114,10 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let is_here = |thread: &JoinHandle<_>| thread.thread().id() == thread::current().id();
-        if self.thread.lock().as_ref().is_some_and(is_here) {
-            // An effect owned the last handle: its thread goes on to the end of the queue by itself.
-            self.shared.queue.close();
-        } else {
+        self.shared.queue.close();
+        // Whoever is inside of an effect, of this ledger or another, does not wait: the thread goes on to the end of its
+        // queue, and closes the connection, by itself.
+        if !Inside::is_here() {
             drop(self.close());
         }
     }

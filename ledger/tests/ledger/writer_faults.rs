@@ -196,3 +196,24 @@ fn whoever_closes_too_takes_nothing_from_what_was_taken_in() {
         others.into_iter().for_each(|other| other.join().unwrap().unwrap());
     }
 }
+
+#[test]
+fn a_ledger_whose_last_handle_goes_inside_of_anothers_effect_is_closed() {
+    let (shop, other) = (Shop::open(), Shop::open());
+    let Shop { dir, ledger } = other;
+    assert!(!call(&ledger, "order-1").unwrap().is_replay());
+    let log = dir.path().join("shop.db-wal");
+    assert!(log.exists());
+    let mut ledger = Some(ledger);
+    let done = shop.ledger.execute_keyless(&scope(), move |_| {
+        drop(ledger.take());
+        Ok(())
+    });
+    done.unwrap().into_inner();
+    // The last connection of a file takes the log with it.
+    let until = Instant::now() + HANG;
+    while log.exists() && Instant::now() < until {
+        thread::yield_now();
+    }
+    assert!(!log.exists(), "its writer is still there");
+}
