@@ -80,7 +80,8 @@ impl Tasks {
     }
 
     /// Removes tasks that have expired, at most `limit` of them. Returns how many. Neither a task with a lease nor one in
-    /// doubt is removed. Creations and claims do so too: this is for processes in which there are none.
+    /// doubt is removed, and none at all while a clock that jumped ahead by more than an hour is not confirmed by a call
+    /// at least a minute later. Creations and claims do so too: this is for processes in which there are none.
     ///
     /// # Errors
     ///
@@ -135,7 +136,12 @@ fn expire_leases(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
     Ok(lost.len())
 }
 
+/// The clock of the creation set when a task expires, so it is the clock that says whether it has: one that is wrong
+/// and far ahead removes nothing until it is confirmed, and after one that was believed, what is new is not removed.
 fn collect_expired(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
+    if !tx.is_sure_of_now()? {
+        return Ok(0);
+    }
     tx.run(
         "DELETE FROM ledger_task WHERE id IN (
              SELECT id FROM ledger_task
