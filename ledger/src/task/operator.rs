@@ -123,7 +123,14 @@ const IN_DOUBT: &str = "a step outside of this service has an unknown outcome: a
 
 fn expire_leases(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
     let sql = head!("WHERE external_open = 1 AND in_doubt = 0 AND claimable_ms <= ?1 ORDER BY claimable_ms LIMIT ?2");
-    let lost = Head::all(tx.conn, sql, (tx.now, limit))?;
+    let mut lost = Head::all(tx.conn, sql, (tx.now, limit))?;
+    let room = limit.saturating_sub(u32::try_from(lost.len()).unwrap_or(u32::MAX));
+    // A lease that ends later than it is long was set by a clock that has since gone back.
+    let sql = head!(
+        "WHERE external_open = 1 AND in_doubt = 0 AND claimable_ms > ?1 AND claimable_ms - ?1 > lease_ms
+         ORDER BY claimable_ms LIMIT ?2"
+    );
+    lost.extend(Head::all(tx.conn, sql, (tx.unreal(), room))?);
     for head in &lost {
         // The epoch goes up without a claim, so that the worker, if it lives, does not write past the operator.
         tx.run(
@@ -145,9 +152,10 @@ fn collect_expired(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
     tx.run(
         "DELETE FROM ledger_task WHERE id IN (
              SELECT id FROM ledger_task
-             WHERE expires_ms <= :now AND (status IN ('completed', 'failed', 'cancelled')
-                                           OR (external_open = 0 AND claimable_ms <= :now))
+             WHERE expires_ms <= :now AND in_doubt = 0
+                 AND (status IN ('completed', 'failed', 'cancelled')
+                      OR (external_open = 0 AND (claimable_ms <= :now OR claimable_ms - :unreal > lease_ms)))
              ORDER BY expires_ms LIMIT :limit)",
-        named_params! { ":now": tx.now, ":limit": limit },
+        named_params! { ":now": tx.now, ":unreal": tx.unreal(), ":limit": limit },
     )
 }

@@ -126,4 +126,11 @@ fn a_claim_reads_the_head_of_the_queue() {
     });
     let queue = "SEARCH ledger_task USING INDEX ledger_task_queue (operation=? AND claimable_ms<?)";
     assert_eq!(plan.unwrap(), [queue], "and sorts nothing");
+    let plan = file.tasks.read(|tx| {
+        let mut statement = tx.conn.prepare(&format!("EXPLAIN QUERY PLAN {}", lease::UNREAL))?;
+        let steps = statement.query_map(("pack_order", 0, 0), |row| row.get::<_, String>(3))?;
+        Ok(steps.collect::<Result<Vec<_>, _>>()?)
+    });
+    let queue = "SEARCH ledger_task USING INDEX ledger_task_queue (operation=? AND claimable_ms>?)";
+    assert_eq!(plan.unwrap(), [queue], "and sorts nothing");
 }

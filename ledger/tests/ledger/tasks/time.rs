@@ -47,3 +47,36 @@ fn a_task_that_is_created_after_a_wrong_clock_was_put_right_lives_its_time() {
     desk.advance(DAY);
     assert_eq!(desk.tasks().collect_expired(10).unwrap(), 1);
 }
+
+#[test]
+fn a_clock_that_goes_back_leaves_no_task_stuck() {
+    let desk = Desk::open();
+    let spec = TaskSpec { ttl: Some(Duration::from_millis(10)), ..TaskSpec::default() };
+    let expired = desk.tasks().create_keyless(&scope(), spec).unwrap().id;
+    let outlived = desk.claim().unwrap().lease;
+    assert_eq!(*outlived.task(), expired);
+    let long = desk.fresh("long");
+    let held = desk.tasks().claim(&["reserve_inventory"], "worker-1", DAY * 7).unwrap().unwrap().lease;
+    assert_eq!(*held.task(), long);
+    desk.advance(DAY);
+    // A worker may go on with what has expired.
+    assert!(desk.tasks().checkpoint(&outlived, step(1)).unwrap().stored);
+    let outside = desk.started("outside");
+    desk.tasks().external_started(&outside).unwrap();
+    let lost = desk.started("lost");
+    let waiting = desk.fresh("waiting");
+
+    desk.set(START + 1_000);
+    let first = desk.claim().unwrap().lease;
+    assert_eq!(*first.task(), waiting);
+    assert_eq!(*desk.claim().unwrap().lease.task(), *lost.task());
+    assert!(desk.claim().is_none(), "a long lease is as long as it is");
+    let in_doubt = desk.tasks().in_doubt(None, 10).unwrap();
+    assert_eq!(in_doubt.into_iter().map(|task| task.id).collect::<Vec<_>>(), [outside.task().clone()]);
+    assert_all_refused(&desk.tasks(), &lost, "LeaseLost");
+    assert_all_refused(&desk.tasks(), &outlived, "LeaseLost");
+    assert_eq!(desk.count("SELECT count(*) FROM ledger_task"), 4, "what has expired is gone");
+    desk.tasks().resolve(outside.task(), steady_ledger::Resolution::Requeue, "ada", "").unwrap();
+    desk.tasks().complete(&first, body("done")).unwrap();
+    assert!([0, 1].into_iter().filter_map(|_| desk.claim()).any(|claimed| claimed.lease.task() == outside.task()));
+}
