@@ -369,3 +369,49 @@ fn a_task_is_refused_for_a_key_beyond_the_horizon() {
     let created = shop.ledger.tasks().create(&Request::new(&scope(), &ancient, "{}"), TaskSpec::default());
     assert!(matches!(created, Err(TaskError::Ledger(LedgerError::KeyTooOld))), "{created:?}");
 }
+
+#[test]
+fn keys_of_today_are_good_after_a_wrong_clock_that_was_believed() {
+    let (shop, clock) = shop_with(Options { key_horizon: Some(Duration::from_secs(30 * 24 * 3600)), ..options() });
+    let order = uuid(START);
+    call(&shop.ledger, &order).unwrap().into_inner();
+    come(&shop.ledger, &clock, START + 1000 * DAY);
+    let collected = shop.ledger.collect(10).unwrap();
+    assert_eq!((collected.expired, collected.forgotten), (1, 1));
+    clock.set(START + 1);
+    assert!(matches!(call(&shop.ledger, &order), Err(LedgerError::KeyTooOld)), "it ran");
+    assert!(!call(&shop.ledger, &uuid(START + 1)).unwrap().is_replay());
+    assert_eq!(shop.reservations(), 2);
+}
+
+#[test]
+fn an_operator_puts_the_time_right_after_a_wrong_clock_that_was_believed() {
+    let (shop, clock) = shop();
+    let other = Ledger::open(shop.path(), Options { clock: clock.clock(), ..options() }).unwrap();
+    come(&shop.ledger, &clock, START + 1000 * DAY);
+    other.collect(0).unwrap();
+    clock.set(START);
+    let outbox = shop.ledger.outbox(Target::new("bank"));
+    let deadline = steady_ledger::WallTime::from_unix_millis(START + DAY);
+    let effect = move |tx: &mut EffectTx<'_>| Ok(tx.enqueue(Message::new("bank", "x").deadline(deadline))?);
+    shop.ledger.execute(&Request::new(&scope(), &key("order-1"), "{}"), effect).unwrap().into_inner();
+    assert!(outbox.claim(1, Duration::from_secs(30)).unwrap().is_empty(), "it waits");
+    assert!(outbox.stuck(1).unwrap().is_empty(), "and is not given up");
+
+    let too_long = shop.ledger.trust_clock("ada", &"x".repeat(5000));
+    assert!(matches!(too_long, Err(LedgerError::TooLarge { .. })));
+    shop.ledger.trust_clock("ada", "the clock was wrong for an hour").unwrap();
+    let audit = "SELECT before_ms - after_ms, actor, note FROM ledger_clock_audit";
+    let row = shop
+        .stranger()
+        .query_row(audit, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)));
+    let believed = 1000 * DAY + 60_000;
+    assert_eq!(row.unwrap(), (believed, "ada".to_owned(), "the clock was wrong for an hour".to_owned()));
+    outbox.claim(1, Duration::from_secs(30)).unwrap()[0].report(Report::Delivered).unwrap();
+    // Other handles follow, and results expire again.
+    other.collect(0).unwrap();
+    call(&other, "order-2").unwrap().into_inner();
+    assert_eq!(other.reconcile(&scope(), &key("order-2")).unwrap().unwrap().recorded_at.unix_millis(), START);
+    come(&other, &clock, START + WEEK);
+    assert_eq!(other.collect(10).unwrap().expired, 1);
+}
