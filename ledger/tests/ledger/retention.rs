@@ -415,3 +415,15 @@ fn an_operator_puts_the_time_right_after_a_wrong_clock_that_was_believed() {
     come(&other, &clock, START + WEEK);
     assert_eq!(other.collect(10).unwrap().expired, 1);
 }
+
+#[test]
+fn a_ledger_in_use_is_never_far_behind_its_clock() {
+    let (shop, clock) = shop();
+    for hour in 0..6 {
+        for half in 0..4 {
+            clock.set(START + (2 * hour * 4 + 2 * half) * HOUR / 4);
+            call(&shop.ledger, &format!("order-{hour}-{half}")).unwrap().into_inner();
+        }
+        assert!(!shop.ledger.collect(10).unwrap().held_back, "{hour}");
+    }
+}
