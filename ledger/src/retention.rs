@@ -32,7 +32,7 @@ pub struct Collected {
     pub messages: u32,
     /// Keys that were put in doubt, as their lease was over. They are not collected.
     pub in_doubt: u32,
-    /// Whether there may be more to collect.
+    /// Whether there may be more to collect, or to put in doubt.
     pub more: bool,
     /// Whether nothing was collected because of its age, as the clock has jumped ahead by more than an hour. A call at
     /// least a minute later goes on, if the clock has not gone back.

@@ -427,3 +427,31 @@ fn a_ledger_in_use_is_never_far_behind_its_clock() {
         assert!(!shop.ledger.collect(10).unwrap().held_back, "{hour}");
     }
 }
+
+#[test]
+fn all_keys_whose_lease_is_over_are_put_in_doubt_however_many_there_are() {
+    let prepared = || {
+        let (shop, clock) = shop();
+        let begun: Result<Begun<i64>, _> =
+            shop.ledger.begin(&Request::new(&scope(), &key("order-0"), "{}"), &External::new(Duration::from_secs(1)));
+        drop(begun.unwrap());
+        let more = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200)
+                    INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, lease_until_ms,
+                                           recorded_ms, expires_ms)
+                    SELECT principal, operation, 'order-' || i, fingerprint, state, executions, lease_until_ms,
+                           recorded_ms, expires_ms FROM ledger_key, n";
+        assert_eq!(shop.stranger().execute(more, []).unwrap(), 1200);
+        clock.pass(1_000);
+        (shop, clock)
+    };
+    let (shop, _clock) = prepared();
+    assert_eq!(shop.ledger.in_doubt(2000).unwrap().len(), 1201);
+    let (shop, _clock) = prepared();
+    assert_eq!(shop.ledger.collect(10).unwrap(), in_doubt(1201));
+}
+
+fn in_doubt(keys: u32) -> Collected {
+    let mut collected = Collected::default();
+    collected.in_doubt = keys;
+    collected
+}
