@@ -127,7 +127,27 @@ impl Tasks {
         }
         let (lease, limit) = (lease.clone(), self.limits().inputs);
         let operation = lease.operation.clone();
-        Ok(self.unit(&operation, move |tx| ask(tx, &lease, &requests, limit)))
+        let (later, requests) = (lease.clone(), Arc::new(requests));
+        let (same, stored) = (Arc::clone(&requests), Arc::new(AtomicBool::new(false)));
+        let was_stored = Arc::clone(&stored);
+        let unit = self.unit(&operation, move |tx| {
+            stored.store(false, Ordering::Relaxed);
+            ask(tx, &lease, &requests, limit)?;
+            stored.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        // A question is only ever asked once, so one that is there is that of the call that stored it.
+        Ok(self.look_up(unit, move |tx| {
+            held(tx, &later)?;
+            if !was_stored.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let stored = store::inputs(tx.conn, &later.task)?;
+            let is_there = |(key, request): &(Box<str>, Body)| {
+                stored.iter().any(|input| input.key == *key && input.request == *request)
+            };
+            Ok(same.iter().all(is_there).then_some(()))
+        }))
     }
 
     pub(super) fn external(&self, lease: &Lease, open: bool) -> Work<()> {

@@ -5,9 +5,10 @@ use std::time::Duration;
 use steady_core::idempotency::{Key, Scope};
 
 use super::*;
+use crate::file::Access;
 use crate::options::{Entropy, Executor, Options};
 use crate::request::{Executed, Request};
-use crate::transaction::CommitFailure;
+use crate::transaction::{CommitFailure, Savepoint, Transaction};
 use crate::writer::unit::Work as _;
 use lease::End;
 
@@ -106,6 +107,43 @@ fn a_cancel_request_is_there_if_the_intent_is_or_the_end() {
     file.tasks.complete(&over, Body::new("done").unwrap()).unwrap();
     recovered(&asked).unwrap();
     recovered(&over).unwrap();
+}
+
+/// The answer to work that was committed, whose commit seemed to fail.
+fn lost<T: Send>(file: &File, (mut unit, answering): Work<T>) -> Result<T, TaskError> {
+    let db = file.tasks.ledger.site().connect(Access::Write).unwrap();
+    let transaction = Transaction::begin(&db).unwrap();
+    let savepoint = Savepoint::set(&db).unwrap();
+    let keep = unit.run(&db);
+    savepoint.end(keep).unwrap();
+    assert!(transaction.commit().is_ok());
+    file.recovered((unit, answering))
+}
+
+#[test]
+fn a_question_is_there_if_this_call_stored_it() {
+    let file = File::open();
+    let lease = file.claimed();
+    let requests = |text| vec![("size".into(), Body::new(text).unwrap()), ("colour".into(), Body::new(text).unwrap())];
+    let ask = || file.tasks.asking(&lease, requests("which?")).unwrap();
+    assert!(is_not_there(file.recovered(ask())));
+    lost(&file, ask()).unwrap();
+    assert_eq!(file.tasks.get("tenant-1", &lease.task).unwrap().input_requests.len(), 2);
+    assert!(is_not_there(lost(&file, ask())), "another call had stored it");
+}
+
+#[test]
+fn a_resolution_is_there_if_the_audit_says_so() {
+    let file = File::open();
+    let lease = file.claimed();
+    file.tasks.external_started(&lease).unwrap();
+    let doubt = "UPDATE ledger_task SET in_doubt = 1";
+    file.tasks.ledger.site().connect(Access::Write).unwrap().conn.execute(doubt, []).unwrap();
+    let resolve = || file.tasks.resolving(&lease.task, Resolution::Requeue, "ada", "seen").unwrap();
+    assert!(is_not_there(file.recovered(resolve())));
+    lost(&file, resolve()).unwrap();
+    assert!(file.tasks.in_doubt(None, 1).unwrap().is_empty());
+    assert!(is_not_there(lost(&file, resolve())), "another call had resolved it");
 }
 
 #[test]
