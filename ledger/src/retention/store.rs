@@ -153,3 +153,51 @@ impl Call {
         if refused { Err(LedgerError::KeyTooOld) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicI64, Ordering};
+    use std::time::Duration;
+
+    use steady_core::idempotency::Key;
+    use steady_core::time::WallTime;
+
+    use super::*;
+    use crate::effect::EffectTx;
+    use crate::file::Access;
+    use crate::options::{Clock, Executor, Options};
+    use crate::outbox::Message;
+    use crate::{Ledger, Request};
+
+    /// However many of those there are, one collection reads them once.
+    #[test]
+    fn a_collection_goes_on_behind_what_has_to_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let now = Arc::new(AtomicI64::new(0));
+        let read = Arc::clone(&now);
+        let clock = Clock::new(move || WallTime::from_unix_millis(read.load(Ordering::Relaxed)));
+        let options = Options { clock, retention: Duration::ZERO, executor: Executor::Inline, ..Options::default() };
+        let ledger = Ledger::open(dir.path().join("shop.db"), options).unwrap();
+        for (time, key, has_message) in [(0, "order-1", true), (1, "order-2", false), (2, "order-3", false)] {
+            now.store(time, Ordering::Relaxed);
+            let effect = move |tx: &mut EffectTx<'_>| {
+                if has_message {
+                    tx.enqueue(Message::new("bank", "x"))?;
+                }
+                Ok(0)
+            };
+            let (scope, key) = (Scope::new("tenant-1", "charge"), Key::parse(key).unwrap());
+            ledger.execute(&Request::new(&scope, &key, "{}"), effect).unwrap().into_inner();
+        }
+        let db = ledger.site().connect(Access::Write).unwrap();
+        let mut from = Place::START;
+        let mut expired =
+            |from: &mut Place, limit| collect(&db, &ledger.inner.clock, None, from, limit).unwrap().expired;
+        assert_eq!(expired(&mut from, 1), 1);
+        assert_eq!(from.expires, 1);
+        db.conn.execute("UPDATE ledger_outbox SET state = 3, head = 0, payload = NULL", []).unwrap();
+        assert_eq!(expired(&mut from, 10), 1, "the first is behind it");
+        assert_eq!(expired(&mut Place::START.clone(), 10), 1);
+    }
+}
