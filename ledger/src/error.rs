@@ -215,6 +215,9 @@ impl LedgerError {
             Self::Corrupt { part } => Self::Corrupt { part },
             Self::Closed => Self::Closed,
             Self::ForeignFile => Self::ForeignFile,
+            Self::NewerSchema { found, known } => Self::NewerSchema { found: *found, known: *known },
+            Self::OlderSchema { found, known } => Self::OlderSchema { found: *found, known: *known },
+            Self::WrongSecret => Self::WrongSecret,
             Self::Storage(_)
             | Self::InvalidArguments(_)
             | Self::Mismatch
@@ -238,9 +241,6 @@ impl LedgerError {
             | Self::Encoding
             | Self::Reentrant
             | Self::CommitUnknown(_)
-            | Self::NewerSchema { .. }
-            | Self::OlderSchema { .. }
-            | Self::WrongSecret
             | Self::OldSqlite { .. }
             | Self::NoWal { .. } => Self::Storage(self.chain().into()),
         }

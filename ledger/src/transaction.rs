@@ -13,9 +13,11 @@ use crate::file::Db;
 use crate::guard::{Inside, Speaker, quietly};
 use crate::outbox::{self, message::Outgoing};
 use crate::record::{self, Call, Stored};
+use crate::schema;
 
 // Each names the ledger, so that no effect can reach the compiled statement (see `guard::names_ledger`).
 const BEGIN: &str = "BEGIN IMMEDIATE /* ledger_ */";
+const SCHEMA: &str = "PRAGMA user_version /* ledger_ */";
 const COMMIT: &str = "COMMIT /* ledger_ */";
 
 /// A transaction that holds the write lock from its start, and rolls back unless it is committed.
@@ -25,6 +27,15 @@ impl<'a> Transaction<'a> {
     pub(crate) fn begin(db: &'a Db) -> Result<Self, LedgerError> {
         run_statement(&db.conn, BEGIN)?;
         Ok(Self(&db.conn))
+    }
+
+    /// As [`Transaction::begin`], if the file still has the schema that this release writes: a newer one may have migrated
+    /// it since it was opened.
+    pub(crate) fn begin_known(db: &'a Db) -> Result<Self, LedgerError> {
+        let transaction = Self::begin(db)?;
+        let found = db.conn.prepare_cached(SCHEMA)?.query_row([], |row| row.get(0))?;
+        let known = schema::NEWEST;
+        if found == known { Ok(transaction) } else { Err(LedgerError::NewerSchema { found, known }) }
     }
 
     pub(crate) fn commit(self) -> Result<(), CommitFailure> {

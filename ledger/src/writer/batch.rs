@@ -80,7 +80,7 @@ fn alone(shared: &Shared, unit: Box<dyn Work>) {
 /// One transaction. An error is the fault of none of the units, and nothing of them is kept.
 fn transact(shared: &Shared, units: &mut [Box<dyn Work>]) -> Result<End, LedgerError> {
     shared.lane.with(|db| {
-        let transaction = Transaction::begin(db)?;
+        let transaction = Transaction::begin_known(db)?;
         let count = match run_units(db, &shared.current, units) {
             Ran::Until(count) => count,
             Ran::LostAt(place) => return Ok(End::Lost(Some(place))),

@@ -217,3 +217,20 @@ fn a_ledger_whose_last_handle_goes_inside_of_anothers_effect_is_closed() {
     }
     assert!(!log.exists(), "its writer is still there");
 }
+
+#[test]
+fn a_file_that_a_newer_release_migrated_is_not_written_any_more() {
+    let shop = Shop::open();
+    call(&shop.ledger, "order-1").unwrap().into_inner();
+    let known: i64 = shop.stranger().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
+    shop.stranger().pragma_update(None, "user_version", known + 1).unwrap();
+    let refused = call(&shop.ledger, "order-2");
+    let found = known + 1;
+    assert!(matches!(refused, Err(LedgerError::NewerSchema { found: f, known: k }) if (f, k) == (found, known)));
+    let ledger = shop.ledger.clone();
+    let refused = within(move || ledger.execute_keyless(&scope(), |_| Ok(())).map(Unkeyed::into_inner));
+    assert!(matches!(refused, Err(LedgerError::NewerSchema { .. })), "{refused:?}");
+    shop.stranger().pragma_update(None, "user_version", known).unwrap();
+    call(&shop.ledger, "order-2").unwrap().into_inner();
+    assert_eq!(shop.reservations(), 2);
+}
