@@ -192,8 +192,7 @@ mod tests {
         }
         let db = ledger.site().connect(Access::Write).unwrap();
         let mut from = Place::START;
-        let mut expired =
-            |from: &mut Place, limit| collect(&db, &ledger.inner.clock, None, from, limit).unwrap().expired;
+        let expired = |from: &mut Place, limit| collect(&db, &ledger.inner.clock, None, from, limit).unwrap().expired;
         assert_eq!(expired(&mut from, 1), 1);
         assert_eq!(from.expires, 1);
         db.conn.execute("UPDATE ledger_outbox SET state = 3, head = 0, payload = NULL", []).unwrap();

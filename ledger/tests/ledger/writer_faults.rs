@@ -234,3 +234,32 @@ fn a_file_that_a_newer_release_migrated_is_not_written_any_more() {
     call(&shop.ledger, "order-2").unwrap().into_inner();
     assert_eq!(shop.reservations(), 2);
 }
+
+/// Another file, put in the place of the ledger, knows nothing of what was committed.
+#[test]
+fn a_new_connection_that_finds_another_ledger_answers_nothing() {
+    let disk = Disk::register("writer-faults-replaced");
+    let shop = Shop::open_with(Options { vfs: Some(disk.name().into()), ..options() });
+    call(&shop.ledger, "order-1").unwrap().into_inner();
+    let other = Shop::open();
+    other.ledger.close().unwrap();
+    let (path, from) = (shop.path(), other.path());
+    let lost = shop.ledger.execute(&Request::new(&scope(), &key("order-2"), "{}"), move |tx| {
+        let (path, from) = (path.clone(), from.clone());
+        let hits = std::sync::atomic::AtomicUsize::new(0);
+        disk.ask(move |Asked { call, .. }| {
+            if call != Call::Sync || hits.fetch_add(1, Ordering::SeqCst) > 0 {
+                return Answer::Do;
+            }
+            for part in ["shop.db-wal", "shop.db-shm"] {
+                std::fs::remove_file(path.with_file_name(part)).unwrap();
+            }
+            std::fs::rename(&from, &path).unwrap();
+            Answer::Fail(ffi::SQLITE_IOERR_FSYNC)
+        });
+        reserve(tx)
+    });
+    let Err(LedgerError::CommitUnknown(cause)) = lost else { panic!("{lost:?}") };
+    assert!(cause.to_string().contains("another secret"), "{cause}");
+    assert!(matches!(call(&shop.ledger, "order-3"), Err(LedgerError::WrongSecret)));
+}
