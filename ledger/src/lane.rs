@@ -17,12 +17,9 @@ pub(crate) struct Lane {
     site: Arc<Site>,
     access: Access,
     slot: Mutex<Slot>,
-    /// Which ledger the first connection led to.
-    identity: OnceLock<Identity>,
+    /// What tells which secret the file was made with, as the first connection found it. A backup has the same.
+    secret_check: OnceLock<[u8; 32]>,
 }
-
-/// What tells whether a file was made with this secret, and when it was made. A backup is the same ledger.
-type Identity = ([u8; 32], i64);
 
 enum Slot {
     Open(Db),
@@ -32,7 +29,7 @@ enum Slot {
 
 impl Lane {
     pub(crate) fn new(site: Arc<Site>, access: Access, db: Db) -> Self {
-        Self { site, access, slot: Mutex::new(Slot::Open(db)), identity: OnceLock::new() }
+        Self { site, access, slot: Mutex::new(Slot::Open(db)), secret_check: OnceLock::new() }
     }
 
     /// Does some work with the connection, alone.
@@ -42,7 +39,7 @@ impl Lane {
         }
         let mut slot = self.slot.lock();
         let (db, is_known) = match mem::replace(&mut *slot, Slot::Lost) {
-            Slot::Open(db) => (db, self.identity.get().is_some()),
+            Slot::Open(db) => (db, self.secret_check.get().is_some()),
             Slot::Lost => (self.site.connect(self.access)?, false),
             Slot::Closed => {
                 *slot = Slot::Closed;
@@ -59,11 +56,11 @@ impl Lane {
         result
     }
 
-    /// Refuses another ledger than the first one.
+    /// Refuses a file that was made with another secret than the first one.
     fn identify(&self, db: &Db) -> Result<(), LedgerError> {
-        let sql = "SELECT secret_check, created_ms FROM ledger_meta WHERE id = 1";
-        let found: Identity = db.conn.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
-        if *self.identity.get_or_init(|| found) == found { Ok(()) } else { Err(LedgerError::WrongSecret) }
+        let sql = "SELECT secret_check FROM ledger_meta WHERE id = 1";
+        let found = db.conn.query_row(sql, [], |row| row.get(0))?;
+        if *self.secret_check.get_or_init(|| found) == found { Ok(()) } else { Err(LedgerError::WrongSecret) }
     }
 
     /// Moves the write-ahead log into the database, without waiting for readers. Says whether all of it is there; then, if
