@@ -20,7 +20,8 @@ pub enum LedgerError {
     /// The arguments have no canonical form.
     #[error("the arguments cannot be compared with those of a retry: {0}")]
     InvalidArguments(CanonicalError),
-    /// The key already belongs to other arguments, or to another version of the operation.
+    /// The key already belongs to other arguments, to another version of the operation, or to a task while this call is
+    /// none, or the other way round.
     #[error("the idempotency key belongs to another call: repeat the first call unchanged, or choose a new key")]
     Mismatch,
     /// The key ran, and its result is past its retention. It never runs again.
@@ -193,6 +194,20 @@ impl From<rusqlite::Error> for LedgerError {
 }
 
 impl LedgerError {
+    /// Whether it is the fault of the effect alone, and nothing that the file holds has a part in it.
+    pub(crate) const fn is_of_effect(&self) -> bool {
+        matches!(
+            self,
+            Self::Aborted(_)
+                | Self::Panicked
+                | Self::Forbidden
+                | Self::TransactionLost
+                | Self::TimeLimit
+                | Self::NotFinal
+                | Self::Encoding
+        )
+    }
+
     /// The same answer for another call that shared the transaction.
     pub(crate) fn again(&self) -> Self {
         match self {
@@ -200,6 +215,9 @@ impl LedgerError {
             Self::Corrupt { part } => Self::Corrupt { part },
             Self::Closed => Self::Closed,
             Self::ForeignFile => Self::ForeignFile,
+            Self::NewerSchema { found, known } => Self::NewerSchema { found: *found, known: *known },
+            Self::OlderSchema { found, known } => Self::OlderSchema { found: *found, known: *known },
+            Self::WrongSecret => Self::WrongSecret,
             Self::Storage(_)
             | Self::InvalidArguments(_)
             | Self::Mismatch
@@ -223,9 +241,6 @@ impl LedgerError {
             | Self::Encoding
             | Self::Reentrant
             | Self::CommitUnknown(_)
-            | Self::NewerSchema { .. }
-            | Self::OlderSchema { .. }
-            | Self::WrongSecret
             | Self::OldSqlite { .. }
             | Self::NoWal { .. } => Self::Storage(self.chain().into()),
         }

@@ -299,7 +299,7 @@ impl Ledger {
     ///
     /// [`LedgerError`], as far as reading and writing can fail.
     pub fn in_doubt(&self, limit: u32) -> Result<Vec<InDoubt>, LedgerError> {
-        self.sweep()?;
+        while self.sweep()? >= store::SWEEP as usize {}
         let found = self.inner.reader.with(|db| store::in_doubt(&db.conn, limit))?;
         let listed = found.into_iter().map(|found| {
             let store::Doubtful { scope, key, since, attempts, first_sent_at } = found;

@@ -4,6 +4,8 @@
 //! not: read and write rows of the application's tables, and call functions.
 
 use std::cell::Cell;
+use std::mem;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -207,12 +209,13 @@ thread_local! {
 }
 
 /// An application's closure runs on this thread until the value is dropped.
-pub(crate) struct Inside(());
+pub(crate) struct Inside {
+    before: bool,
+}
 
 impl Inside {
     pub(crate) fn enter() -> Self {
-        INSIDE.set(true);
-        Self(())
+        Self { before: INSIDE.replace(true) }
     }
 
     /// Whether a closure runs on this thread. A ledger that it called would wait for itself, or work outside of its
@@ -222,8 +225,18 @@ impl Inside {
     }
 }
 
+/// Runs code of the application that has no say in what happens here, such as a destructor or a waker. It may panic, and a
+/// ledger that it calls is [`Reentrant`](crate::LedgerError::Reentrant).
+pub(crate) fn quietly(work: impl FnOnce()) {
+    let _inside = Inside::enter();
+    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(work)) {
+        // Its destructor could panic too.
+        mem::forget(payload);
+    }
+}
+
 impl Drop for Inside {
     fn drop(&mut self) {
-        INSIDE.set(false);
+        INSIDE.set(self.before);
     }
 }

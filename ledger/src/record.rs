@@ -124,6 +124,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Option<Stored>> {
 /// Stores the outcome of a call beside its effect. Fails if the key has a record.
 pub(crate) fn insert(conn: &Connection, call: &Call, state: State, body: &[u8]) -> Result<(), LedgerError> {
     let (result, digest) = store_result(conn, call, state, body)?;
+    call.clock.keep_up(conn)?;
     let now = call.clock.now().unix_millis();
     let mut statement = conn.prepare_cached(
         "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, result_id, result_digest,

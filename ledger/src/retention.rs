@@ -12,6 +12,7 @@ mod store;
 
 use serde::Serialize;
 
+use crate::audit::By;
 use crate::error::LedgerError;
 use crate::ledger::Ledger;
 use crate::writer::unit::Unit;
@@ -31,7 +32,7 @@ pub struct Collected {
     pub messages: u32,
     /// Keys that were put in doubt, as their lease was over. They are not collected.
     pub in_doubt: u32,
-    /// Whether there may be more to collect.
+    /// Whether there may be more to collect, or to put in doubt.
     pub more: bool,
     /// Whether nothing was collected because of its age, as the clock has jumped ahead by more than an hour. A call at
     /// least a minute later goes on, if the clock has not gone back.
@@ -60,6 +61,30 @@ impl Collected {
 }
 
 impl Ledger {
+    /// Takes what the clock shows for the time, also if the file has seen a later one, and writes down who said so: for
+    /// after a wrong clock that was far ahead for longer than a minute, and so was believed. Until this, or until the clock
+    /// has caught up, time stands still for results, and messages with a deadline wait.
+    ///
+    /// **Be sure that the clock is right now.** The later time is what keeps a request from being sent again to a system
+    /// that may have forgotten it. Keys that were refused as too old stay so.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError::TooLarge`] for an `actor` of more than 255 bytes or a `note` of more than 4096; and as far as writing
+    /// can fail.
+    pub fn trust_clock(&self, actor: &str, note: &str) -> Result<(), LedgerError> {
+        By { actor, note }.check()?;
+        let (actor, note): (Box<str>, Box<str>) = (actor.into(), note.into());
+        let clock = self.inner.clock.clone();
+        let unit = Unit::new("ledger", move |db| {
+            let (before, after) = clock.trust(&db.conn)?;
+            let sql = "INSERT INTO ledger_clock_audit(before_ms, after_ms, actor, note) VALUES (?1, ?2, ?3, ?4)";
+            db.conn.prepare_cached(sql)?.execute((before, after, &*actor, &*note))?;
+            Ok(())
+        });
+        self.inner.writer.wait(unit)
+    }
+
     /// Deletes what is past its retention, up to `limit` rows, at most 500 in one transaction. Call it now and then, from
     /// a thread that may block; nothing is collected by itself.
     ///
@@ -71,11 +96,17 @@ impl Ledger {
     /// [`LedgerError`], as far as writing can fail. What was collected before stays so.
     pub fn collect(&self, limit: u32) -> Result<Collected, LedgerError> {
         let mut total = Collected::default();
+        let mut from = store::Place::START;
         loop {
             let batch = BATCH.min(limit - total.rows());
             let (clock, horizon_ms) = (self.inner.clock.clone(), self.inner.horizon_ms);
-            let unit = Unit::new("ledger", move |db| store::collect(db, &clock, horizon_ms, batch));
-            total = total.and(self.inner.writer.wait(unit)?);
+            // Each run of the unit starts from the same place: a transaction before it may have been rolled back.
+            let unit = Unit::new("ledger", move |db| {
+                let mut next = from;
+                Ok((store::collect(db, &clock, horizon_ms, &mut next, batch)?, next))
+            });
+            let (collected, next) = self.inner.writer.wait(unit)?;
+            (total, from) = (total.and(collected), next);
             if !total.more || total.rows() >= limit {
                 return Ok(total);
             }

@@ -32,6 +32,12 @@ impl Secret {
         )
     }
 
+    /// What the creation of a task is compared by, for a call of this fingerprint: not what the call itself is, as a task
+    /// and a result are no answer to each other.
+    pub(crate) fn creation(&self, fingerprint: &[u8; 32]) -> [u8; 32] {
+        self.hash(b"task", &[fingerprint])
+    }
+
     /// What a stored result is verified by. It binds the bytes to their call and their state.
     pub(crate) fn digest(&self, fingerprint: &[u8; 32], state: u8, body: &[u8]) -> [u8; 32] {
         self.hash(b"result", &[fingerprint, &[state], body])
@@ -99,6 +105,14 @@ mod tests {
         let fingerprint = secret.fingerprint(&Scope::new("tenant-1", "reserve"), 1, b"fp1oe");
         let hex: String = fingerprint.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, "2da4571187f1cf41015f294b3e790b69ad8f78ec4614f08b8f9e24ae12e905e3");
+    }
+
+    /// Frozen, as above.
+    #[test]
+    fn golden_creation() {
+        let creation = Secret::new([7; 32]).creation(&[1; 32]);
+        let hex: String = creation.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "2a0ae5a379d5b8c730ff5dc0d09565f6257dbbf56dfb6dafb995f3949ec5cbdf");
     }
 
     #[test]

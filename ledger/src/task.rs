@@ -110,7 +110,7 @@ impl Tasks {
         let (clock, watchers, has_changed) =
             (inner.clock.clone(), Arc::clone(&inner.task_watchers), Arc::clone(&changed));
         let (unit, answering) = Unit::new(operation, move |db| {
-            let tx = Tx::new(db, clock.shown());
+            let tx = Tx::new(db, &clock);
             let answer = match work(&tx) {
                 Ok(answer) => Ok(answer),
                 Err(TaskError::Ledger(error)) => return Err(error),
@@ -137,7 +137,7 @@ impl Tasks {
         mut look: impl FnMut(&Tx<'_>) -> Result<Option<T>, TaskError> + Send + 'static,
     ) -> Work<T> {
         let clock = self.ledger.inner.clock.clone();
-        let look = move |db: &_| match look(&Tx::new(db, clock.shown())) {
+        let look = move |db: &_| match look(&Tx::new(db, &clock)) {
             Ok(found) => Ok(found.map(Ok)),
             Err(TaskError::Ledger(error)) => Err(LedgerError::CommitUnknown(error.into())),
             Err(refusal) => Ok(Some(Err(refusal))),
@@ -162,7 +162,7 @@ impl Tasks {
         let inner = &self.ledger.inner;
         inner.reader.with(|db| {
             let snapshot = db.conn.unchecked_transaction()?;
-            let answer = work(&Tx::new(db, inner.clock.shown()));
+            let answer = work(&Tx::new(db, &inner.clock));
             snapshot.finish()?;
             Ok(answer)
         })?

@@ -19,7 +19,9 @@
 //! both.
 //!
 //! A machine that was off for a week passes through `ahead` once. A clock that stays wrong for longer than a minute is
-//! believed in the end: then results expire early, which costs replays and runs nothing twice.
+//! believed in the end: then results expire early, which costs replays and runs nothing twice. Once it is put right, time
+//! stands still until it has caught up: results are kept for longer, requests outside are in doubt rather than sent again,
+//! and a message with a deadline waits. An operator ends that with [`Ledger::trust_clock`](crate::Ledger::trust_clock).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -80,6 +82,21 @@ impl Timekeeper {
         self.shown().max(WallTime::from_unix_millis(self.latest.load(Ordering::Relaxed)))
     }
 
+    /// Looks at the clock as [`Timekeeper::tick`] does, once in a while: for those who are here anyway, so that a file that
+    /// is in use is never far behind its clock.
+    pub(crate) fn keep_up(&self, conn: &Connection) -> Result<(), LedgerError> {
+        let ahead = self.shown().unix_millis().saturating_sub(self.latest.load(Ordering::Relaxed));
+        if ahead < STEP { Ok(()) } else { self.tick(conn).map(drop) }
+    }
+
+    /// Takes what the clock shows for the time, whatever the file knew before. Returns what that was, and what it is now.
+    pub(crate) fn trust(&self, conn: &Connection) -> Result<(i64, i64), LedgerError> {
+        let (before, after) = (known(conn)?.latest, self.shown().unix_millis());
+        conn.prepare_cached("UPDATE ledger_meta SET latest_ms = ?1, ahead_ms = NULL WHERE id = 1")?.execute([after])?;
+        self.latest.store(after, Ordering::Relaxed);
+        Ok((before, after))
+    }
+
     /// Looks at the clock, and stores what is sure in the current transaction.
     pub(crate) fn tick(&self, conn: &Connection) -> Result<Tick, LedgerError> {
         let clock = self.clock.now().unix_millis();
@@ -90,7 +107,8 @@ impl Timekeeper {
                 conn.prepare_cached("UPDATE ledger_meta SET latest_ms = ?1, ahead_ms = ?2 WHERE id = 1")?;
             statement.execute((after.latest, after.ahead))?;
         }
-        self.latest.fetch_max(after.latest, Ordering::Relaxed);
+        // Not the later of both: the file may have been told to go by the clock, see `trust`.
+        self.latest.store(after.latest, Ordering::Relaxed);
         let now = clock.max(after.latest);
         let at_latest = before.ahead.map_or(now, |ahead| ahead.max(now));
         Ok(Tick { shown: clock, now, at_latest, sure: after.ahead.is_none() })

@@ -10,12 +10,14 @@ use steady_core::mrtr::is_final;
 use crate::effect::{EffectTx, Job, Outcome};
 use crate::error::LedgerError;
 use crate::file::Db;
-use crate::guard::{Inside, Speaker};
+use crate::guard::{Inside, Speaker, quietly};
 use crate::outbox::{self, message::Outgoing};
 use crate::record::{self, Call, Stored};
+use crate::schema;
 
 // Each names the ledger, so that no effect can reach the compiled statement (see `guard::names_ledger`).
 const BEGIN: &str = "BEGIN IMMEDIATE /* ledger_ */";
+const SCHEMA: &str = "PRAGMA user_version /* ledger_ */";
 const COMMIT: &str = "COMMIT /* ledger_ */";
 
 /// A transaction that holds the write lock from its start, and rolls back unless it is committed.
@@ -25,6 +27,15 @@ impl<'a> Transaction<'a> {
     pub(crate) fn begin(db: &'a Db) -> Result<Self, LedgerError> {
         run_statement(&db.conn, BEGIN)?;
         Ok(Self(&db.conn))
+    }
+
+    /// As [`Transaction::begin`], if the file still has the schema that this release writes: a newer one may have migrated
+    /// it since it was opened.
+    pub(crate) fn begin_known(db: &'a Db) -> Result<Self, LedgerError> {
+        let transaction = Self::begin(db)?;
+        let found = db.conn.prepare_cached(SCHEMA)?.query_row([], |row| row.get(0))?;
+        let known = schema::NEWEST;
+        if found == known { Ok(transaction) } else { Err(LedgerError::NewerSchema { found, known }) }
     }
 
     pub(crate) fn commit(self) -> Result<(), CommitFailure> {
@@ -178,14 +189,18 @@ pub(crate) fn run_effect(
         let mut tx = EffectTx::new(&db.conn, outgoing);
         panic::catch_unwind(AssertUnwindSafe(|| job(&mut tx)))
     };
-    if db.guard.is_out_of_time() {
-        return Err(LedgerError::TimeLimit);
-    }
-    if db.conn.is_autocommit() {
-        return Err(LedgerError::TransactionLost);
-    }
-    if db.guard.has_denied() {
-        return Err(LedgerError::Forbidden);
+    let refusal = if db.guard.is_out_of_time() {
+        Some(LedgerError::TimeLimit)
+    } else if db.conn.is_autocommit() {
+        Some(LedgerError::TransactionLost)
+    } else if db.guard.has_denied() {
+        Some(LedgerError::Forbidden)
+    } else {
+        None
+    };
+    if let Some(refusal) = refusal {
+        quietly(|| drop(outcome));
+        return Err(refusal);
     }
     match outcome {
         Ok(Outcome::Commit(body) | Outcome::Reject(body)) if asks_for_input(&body) => Err(LedgerError::NotFinal),
@@ -196,7 +211,10 @@ pub(crate) fn run_effect(
         }
         Ok(Outcome::Abort(cause)) => Err(LedgerError::Aborted(cause)),
         Ok(Outcome::Unencodable) => Err(LedgerError::Encoding),
-        Err(_) => Err(LedgerError::Panicked),
+        Err(payload) => {
+            quietly(|| drop(payload));
+            Err(LedgerError::Panicked)
+        }
     }
 }
 

@@ -102,8 +102,9 @@ impl Writer {
             return Err(LedgerError::Reentrant);
         }
         self.shared.queue.close();
-        let thread = self.thread.lock().take();
-        match thread.map(JoinHandle::join) {
+        // Held until the thread has ended: whoever closes too has to wait as well, and not take the connection away.
+        let mut thread = self.thread.lock();
+        match thread.take().map(JoinHandle::join) {
             Some(Ok(closed)) => closed,
             // It panicked, or there was none: its connection is closed here.
             Some(Err(_)) | None => self.shared.lane.close(),
@@ -113,11 +114,10 @@ impl Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        let is_here = |thread: &JoinHandle<_>| thread.thread().id() == thread::current().id();
-        if self.thread.lock().as_ref().is_some_and(is_here) {
-            // An effect owned the last handle: its thread goes on to the end of the queue by itself.
-            self.shared.queue.close();
-        } else {
+        self.shared.queue.close();
+        // Whoever is inside of an effect, of this ledger or another, does not wait: the thread goes on to the end of its
+        // queue, and closes the connection, by itself.
+        if !Inside::is_here() {
             drop(self.close());
         }
     }
@@ -163,6 +163,11 @@ struct Rest<'a>(&'a Queue<Box<dyn Work>>);
 impl Drop for Rest<'_> {
     fn drop(&mut self) {
         self.0.close();
-        while self.0.take(MAX_BATCH).is_some() {}
+        while let Some(units) = self.0.take(MAX_BATCH) {
+            for mut unit in units {
+                unit.fail(LedgerError::Closed);
+                unit.answer();
+            }
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::time::{self, JUMP, Tick};
 pub(crate) type Token = [u8; 16];
 
 /// How many keys are put in doubt in one transaction.
-const SWEEP: u32 = 500;
+pub(crate) const SWEEP: u32 = 500;
 const CHANGED: LedgerError = LedgerError::Corrupt { part: "an open key changed inside a transaction" };
 
 /// The latest attempt of an open key.

@@ -12,6 +12,9 @@
 //!   └────────────────── else in doubt ───────────────────┴─► skipped
 //! ```
 //!
+//! A deadline is over for good once the clock shows it and is sure. If only the latest time that the file knows is past
+//! it, the message waits.
+//!
 //! | at the same instant | wins |
 //! |---|---|
 //! | deadline and due | the deadline: it is not sent |
@@ -114,7 +117,8 @@ impl Message {
     /// What becomes of a pending message when it is claimed by `token` for `lease`.
     pub(super) fn claimed(&self, token: Token, lease: i64, terms: Terms, tick: Tick) -> Due {
         if self.deadline.is_some_and(|deadline| tick.at_latest >= deadline) {
-            return match (tick.sure && self.deadline.is_some_and(|deadline| tick.now >= deadline), self.unsure) {
+            // A clock that is behind the latest sure time may be one that was put right: it is asked again later.
+            return match (tick.sure && self.deadline.is_some_and(|deadline| tick.shown >= deadline), self.unsure) {
                 (false, _) => Due::Wait,
                 (true, None) => Due::Stop(self.ended(Phase::Dead, "its deadline is over"), None),
                 (true, Some(_)) => Due::Stop(self.doubtful("its deadline is over"), Some(Action::NotResent)),

@@ -17,6 +17,8 @@ CREATE TABLE ledger_task(
     lease_epoch INTEGER NOT NULL DEFAULT 0 CHECK(lease_epoch >= 0),
     -- From when on a worker may have it: its creation, or the end of the lease.
     claimable_ms INTEGER NOT NULL,
+    -- How long before that it was set: the length of the lease. A time further off was set by a clock that went back.
+    lease_ms INTEGER NOT NULL DEFAULT 0 CHECK(lease_ms >= 0),
     external_open INTEGER NOT NULL DEFAULT 0 CHECK(external_open IN (0, 1)),
     -- Its worker is gone with an external step open. Only an operator ends this.
     in_doubt INTEGER NOT NULL DEFAULT 0 CHECK(in_doubt IN (0, 1)),
@@ -35,12 +37,13 @@ CREATE TABLE ledger_task(
 CREATE UNIQUE INDEX ledger_task_key ON ledger_task(principal, operation, key) WHERE key IS NOT NULL;
 CREATE INDEX ledger_task_principal ON ledger_task(principal) WHERE status IN ('working', 'input_required');
 CREATE INDEX ledger_task_live ON ledger_task(id) WHERE status IN ('working', 'input_required');
--- What a worker may have, now or after a lease: also what waits for input, once it is to be cancelled.
-CREATE INDEX ledger_task_queue ON ledger_task(operation, claimable_ms)
+-- What a worker may have, now or after a lease: also what waits for input, once it is to be cancelled. The last two
+-- columns spare a look at the row of what is skipped.
+CREATE INDEX ledger_task_queue ON ledger_task(operation, claimable_ms, lease_ms, expires_ms)
     WHERE external_open = 0 AND (status = 'working' OR (status = 'input_required' AND cancel_requested_ms IS NOT NULL));
-CREATE INDEX ledger_task_external ON ledger_task(claimable_ms) WHERE external_open = 1 AND in_doubt = 0;
+CREATE INDEX ledger_task_external ON ledger_task(claimable_ms, lease_ms) WHERE external_open = 1 AND in_doubt = 0;
 CREATE INDEX ledger_task_doubt ON ledger_task(id) WHERE in_doubt = 1;
-CREATE INDEX ledger_task_due ON ledger_task(expires_ms) WHERE expires_ms IS NOT NULL;
+CREATE INDEX ledger_task_due ON ledger_task(expires_ms) WHERE expires_ms IS NOT NULL AND in_doubt = 0;
 -- The second line of defence: the first is the state machine that decides every write.
 CREATE TRIGGER ledger_task_sticky BEFORE UPDATE ON ledger_task
     WHEN OLD.status IN ('completed', 'failed', 'cancelled')

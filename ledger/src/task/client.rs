@@ -27,7 +27,7 @@ impl Tasks {
     /// # Errors
     ///
     /// [`TaskError::TooMany`], [`TaskError::TooLarge`]; [`LedgerError::Mismatch`] for other arguments,
-    /// [`LedgerError::ResultExpired`] once the task has expired, and what else [`Ledger::execute`] says of a key.
+    /// and for a key of a call that is no task, as for a call with the key of a task; [`LedgerError::ResultExpired`] once the task has expired, and what else [`Ledger::execute`] says of a key.
     ///
     /// [`Ledger::execute`]: crate::Ledger::execute
     pub fn create(&self, request: &Request<'_>, spec: TaskSpec) -> Result<Executed<Snapshot>, TaskError> {
@@ -204,7 +204,9 @@ impl Tasks {
     pub(super) fn creation(&self, request: &Request<'_>, mut spec: TaskSpec) -> Result<Creation, TaskError> {
         self.check_spec(&mut spec)?;
         let retention_ms = spec.ttl.map_or(i64::MAX, millis);
-        let call = Call { retention_ms, ..self.ledger.call(request)? };
+        let call = self.ledger.call(request)?;
+        let fingerprint = self.ledger.secret().creation(&call.fingerprint);
+        let call = Call { retention_ms, fingerprint, ..call };
         Ok(Creation { call, id: self.new_id()?, spec })
     }
 

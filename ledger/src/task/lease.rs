@@ -127,7 +127,27 @@ impl Tasks {
         }
         let (lease, limit) = (lease.clone(), self.limits().inputs);
         let operation = lease.operation.clone();
-        Ok(self.unit(&operation, move |tx| ask(tx, &lease, &requests, limit)))
+        let (later, requests) = (lease.clone(), Arc::new(requests));
+        let (same, stored) = (Arc::clone(&requests), Arc::new(AtomicBool::new(false)));
+        let was_stored = Arc::clone(&stored);
+        let unit = self.unit(&operation, move |tx| {
+            stored.store(false, Ordering::Relaxed);
+            ask(tx, &lease, &requests, limit)?;
+            stored.store(true, Ordering::Relaxed);
+            Ok(())
+        });
+        // A question is only ever asked once, so one that is there is that of the call that stored it.
+        Ok(self.look_up(unit, move |tx| {
+            held(tx, &later)?;
+            if !was_stored.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let stored = store::inputs(tx.conn, &later.task)?;
+            let is_there = |(key, request): &(Box<str>, Body)| {
+                stored.iter().any(|input| input.key == *key && input.request == *request)
+            };
+            Ok(same.iter().all(is_there).then_some(()))
+        }))
     }
 
     pub(super) fn external(&self, lease: &Lease, open: bool) -> Work<()> {
@@ -145,7 +165,7 @@ impl Tasks {
         let operation = lease.operation.clone();
         self.unit(&operation, move |tx| {
             alive(tx, &lease)?;
-            let sql = "UPDATE ledger_task SET lease_owner = NULL, claimable_ms = ?2 WHERE id = ?1";
+            let sql = "UPDATE ledger_task SET lease_owner = NULL, claimable_ms = ?2, lease_ms = 0 WHERE id = ?1";
             tx.run(sql, (lease.task.as_str(), tx.now)).map(drop)
         })
     }
@@ -168,8 +188,9 @@ fn alive(tx: &Tx<'_>, lease: &Lease) -> Result<(Head, bool), TaskError> {
 }
 
 fn extend(tx: &Tx<'_>, lease: &Lease) -> Result<(), TaskError> {
-    let until = tx.now.saturating_add(millis(lease.duration));
-    tx.run("UPDATE ledger_task SET claimable_ms = ?2 WHERE id = ?1", (lease.task.as_str(), until)).map(drop)
+    let length = millis(lease.duration);
+    let sql = "UPDATE ledger_task SET claimable_ms = ?2, lease_ms = ?3 WHERE id = ?1";
+    tx.run(sql, (lease.task.as_str(), tx.now.saturating_add(length), length)).map(drop)
 }
 
 pub(super) const NEXT: &str = head!(
@@ -179,14 +200,30 @@ pub(super) const NEXT: &str = head!(
      ORDER BY claimable_ms LIMIT 1"
 );
 
+/// As [`NEXT`], of what is further off than its lease is long: a clock that has since gone back set it.
+pub(super) const UNREAL: &str = head!(
+    "WHERE operation = ?1 AND claimable_ms > ?3 AND claimable_ms - ?3 > lease_ms AND external_open = 0
+        AND (status = 'working' OR (status = 'input_required' AND cancel_requested_ms IS NOT NULL))
+        AND (expires_ms IS NULL OR expires_ms > ?2)
+     ORDER BY claimable_ms LIMIT 1"
+);
+
+/// The task of this operation that waits longest.
+fn next(tx: &Tx<'_>, operation: &str) -> Result<Option<Head>, TaskError> {
+    if let Some(head) = Head::all(tx.conn, NEXT, (operation, tx.now))?.pop() {
+        return Ok(Some(head));
+    }
+    Ok(Head::all(tx.conn, UNREAL, (operation, tx.now, tx.unreal()))?.pop())
+}
+
 fn claim(tx: &Tx<'_>, operations: &[Box<str>], owner: &str, lease: Duration) -> Result<Option<Claimed>, TaskError> {
     housekeep(tx)?;
-    let mut next: Option<Head> = None;
+    let mut longest: Option<Head> = None;
     for operation in operations {
-        let first = Head::all(tx.conn, NEXT, (&**operation, tx.now))?.pop();
-        next = [next, first].into_iter().flatten().min_by_key(|head| head.claimable_at);
+        let first = next(tx, operation)?;
+        longest = [longest, first].into_iter().flatten().min_by_key(|head| head.claimable_at);
     }
-    let Some(Head { id, scope, record, epoch, .. }) = next else {
+    let Some(Head { id, scope, record, epoch, .. }) = longest else {
         return Ok(None);
     };
     let epoch = epoch.saturating_add(1);

@@ -12,21 +12,34 @@ use steady_core::time::WallTime;
 use crate::error::LedgerError;
 use crate::file::Db;
 use crate::task::{Body, Input, Progress, Snapshot, TaskError, TaskId, TaskSpec};
-use crate::time::millis;
+use crate::time::{JUMP, Timekeeper, millis};
 
 /// The current transaction, at one point in time.
 pub(super) struct Tx<'a> {
     pub(super) db: &'a Db,
     pub(super) conn: &'a Connection,
-    /// In milliseconds since the Unix epoch.
+    /// What the clock shows, in milliseconds since the Unix epoch.
     pub(super) now: i64,
+    clock: &'a Timekeeper,
     /// Whether something was written that a client can see.
     changed: Cell<bool>,
 }
 
 impl<'a> Tx<'a> {
-    pub(super) fn new(db: &'a Db, now: WallTime) -> Self {
-        Self { db, conn: &db.conn, now: now.unix_millis(), changed: Cell::new(false) }
+    pub(super) fn new(db: &'a Db, clock: &'a Timekeeper) -> Self {
+        Self { db, conn: &db.conn, now: clock.shown().unix_millis(), clock, changed: Cell::new(false) }
+    }
+
+    /// Whether something may be deleted because of what the clock shows.
+    pub(super) fn is_sure_of_now(&self) -> Result<bool, TaskError> {
+        let tick = self.clock.tick(self.conn)?;
+        // A clock that was read a moment before is as good.
+        Ok(tick.sure && self.now <= tick.shown)
+    }
+
+    /// The time from which on a lease that ends is longer than its length.
+    pub(super) const fn unreal(&self) -> i64 {
+        self.now.saturating_add(JUMP)
     }
 
     pub(super) fn has_changed(&self) -> bool {

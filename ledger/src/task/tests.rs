@@ -5,9 +5,10 @@ use std::time::Duration;
 use steady_core::idempotency::{Key, Scope};
 
 use super::*;
+use crate::file::Access;
 use crate::options::{Entropy, Executor, Options};
 use crate::request::{Executed, Request};
-use crate::transaction::CommitFailure;
+use crate::transaction::{CommitFailure, Savepoint, Transaction};
 use crate::writer::unit::Work as _;
 use lease::End;
 
@@ -108,6 +109,43 @@ fn a_cancel_request_is_there_if_the_intent_is_or_the_end() {
     recovered(&over).unwrap();
 }
 
+/// The answer to work that was committed, whose commit seemed to fail.
+fn lost<T: Send>(file: &File, (mut unit, answering): Work<T>) -> Result<T, TaskError> {
+    let db = file.tasks.ledger.site().connect(Access::Write).unwrap();
+    let transaction = Transaction::begin(&db).unwrap();
+    let savepoint = Savepoint::set(&db).unwrap();
+    let keep = unit.run(&db);
+    savepoint.end(keep).unwrap();
+    assert!(transaction.commit().is_ok());
+    file.recovered((unit, answering))
+}
+
+#[test]
+fn a_question_is_there_if_this_call_stored_it() {
+    let file = File::open();
+    let lease = file.claimed();
+    let requests = |text| vec![("size".into(), Body::new(text).unwrap()), ("colour".into(), Body::new(text).unwrap())];
+    let ask = || file.tasks.asking(&lease, requests("which?")).unwrap();
+    assert!(is_not_there(file.recovered(ask())));
+    lost(&file, ask()).unwrap();
+    assert_eq!(file.tasks.get("tenant-1", &lease.task).unwrap().input_requests.len(), 2);
+    assert!(is_not_there(lost(&file, ask())), "another call had stored it");
+}
+
+#[test]
+fn a_resolution_is_there_if_the_audit_says_so() {
+    let file = File::open();
+    let lease = file.claimed();
+    file.tasks.external_started(&lease).unwrap();
+    let doubt = "UPDATE ledger_task SET in_doubt = 1";
+    file.tasks.ledger.site().connect(Access::Write).unwrap().conn.execute(doubt, []).unwrap();
+    let resolve = || file.tasks.resolving(&lease.task, Resolution::Requeue, "ada", "seen").unwrap();
+    assert!(is_not_there(file.recovered(resolve())));
+    lost(&file, resolve()).unwrap();
+    assert!(file.tasks.in_doubt(None, 1).unwrap().is_empty());
+    assert!(is_not_there(lost(&file, resolve())), "another call had resolved it");
+}
+
 #[test]
 fn work_that_cannot_be_looked_up_stays_unknown() {
     let file = File::open();
@@ -125,5 +163,12 @@ fn a_claim_reads_the_head_of_the_queue() {
         Ok(steps.collect::<Result<Vec<_>, _>>()?)
     });
     let queue = "SEARCH ledger_task USING INDEX ledger_task_queue (operation=? AND claimable_ms<?)";
+    assert_eq!(plan.unwrap(), [queue], "and sorts nothing");
+    let plan = file.tasks.read(|tx| {
+        let mut statement = tx.conn.prepare(&format!("EXPLAIN QUERY PLAN {}", lease::UNREAL))?;
+        let steps = statement.query_map(("pack_order", 0, 0), |row| row.get::<_, String>(3))?;
+        Ok(steps.collect::<Result<Vec<_>, _>>()?)
+    });
+    let queue = "SEARCH ledger_task USING INDEX ledger_task_queue (operation=? AND claimable_ms>?)";
     assert_eq!(plan.unwrap(), [queue], "and sorts nothing");
 }

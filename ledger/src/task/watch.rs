@@ -1,10 +1,9 @@
 //! Decides who in this process hears that tasks changed: whoever asked, once it is durable and before the answer to the
 //! one who changed them.
 
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Weak};
 
-use crate::guard::Inside;
+use crate::guard::quietly;
 use crate::sync::Mutex;
 use crate::task::TaskError;
 
@@ -31,8 +30,9 @@ impl Watchers {
     pub(super) fn notify(&self) {
         let callbacks: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         for callback in callbacks {
-            let _inside = Inside::enter();
-            drop(panic::catch_unwind(AssertUnwindSafe(|| callback())));
+            quietly(|| callback());
+            // It may be the last owner.
+            quietly(|| drop(callback));
         }
     }
 }

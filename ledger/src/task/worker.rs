@@ -93,7 +93,8 @@ impl Tasks {
         self.submit(self.checkpointing(lease, progress, Some(plain(effect))))
     }
 
-    /// Ends the task with the tool's result, also one with `isError` (rule K2).
+    /// Ends the task with the tool's result, also one with `isError` (rule K2). Repeated after an answer that was lost, it
+    /// is [`TaskError::Over`] with the status that it gave the task: then it was done.
     ///
     /// # Errors
     ///

@@ -39,8 +39,8 @@ enum End {
     Split(usize),
     /// The transaction is gone; the unit at this place, if any, is to blame and decided.
     Lost(Option<usize>),
-    /// The commit failed, and the units have to be looked up.
-    Unknown(CommitFailure),
+    /// The commit failed, and the first units, as many as this, have to be looked up; the others did not run.
+    Unknown(CommitFailure, usize),
 }
 
 /// Does all units, and answers them.
@@ -57,7 +57,7 @@ pub(super) fn run(shared: &Shared, mut units: Units) {
                     alone(shared, unit);
                 }
             }
-            Ok(End::Unknown(failure)) => look_up(shared, &failure, &mut units),
+            Ok(End::Unknown(failure, count)) => look_up(shared, &failure, units.drain(..count)),
             Err(error) => {
                 units.iter_mut().for_each(|unit| unit.fail(error.again()));
                 answer(shared, units.drain(..));
@@ -71,7 +71,7 @@ fn alone(shared: &Shared, unit: Box<dyn Work>) {
     let mut units = vec![unit];
     match transact(shared, &mut units) {
         Ok(End::Decided | End::Split(_) | End::Lost(_)) => {}
-        Ok(End::Unknown(failure)) => return look_up(shared, &failure, &mut units),
+        Ok(End::Unknown(failure, _)) => return look_up(shared, &failure, units.drain(..)),
         Err(error) => units.iter_mut().for_each(|unit| unit.fail(error.again())),
     }
     answer(shared, units.drain(..));
@@ -80,7 +80,7 @@ fn alone(shared: &Shared, unit: Box<dyn Work>) {
 /// One transaction. An error is the fault of none of the units, and nothing of them is kept.
 fn transact(shared: &Shared, units: &mut [Box<dyn Work>]) -> Result<End, LedgerError> {
     shared.lane.with(|db| {
-        let transaction = Transaction::begin(db)?;
+        let transaction = Transaction::begin_known(db)?;
         let count = match run_units(db, &shared.current, units) {
             Ran::Until(count) => count,
             Ran::LostAt(place) => return Ok(End::Lost(Some(place))),
@@ -91,9 +91,9 @@ fn transact(shared: &Shared, units: &mut [Box<dyn Work>]) -> Result<End, LedgerE
                 if count == units.len() { End::Decided } else { End::Split(count) }
             }
             // A check that SQLite defers to the commit: which unit is to blame shows when each runs alone.
-            Err(failure) if failure.is_certain() && units.len() > 1 => End::Lost(None),
+            Err(failure) if failure.is_certain() && count > 1 => End::Lost(None),
             // A certain failure of one unit is looked up too: to ask the file costs little, and the file is what counts.
-            Err(failure) => End::Unknown(failure),
+            Err(failure) => End::Unknown(failure, count),
         })
     })
 }
@@ -125,10 +125,14 @@ fn run_units(db: &Db, current: &Current, units: &mut [Box<dyn Work>]) -> Ran {
 }
 
 /// Nothing that the failed connection says counts any more: a new one has to find the keys, or find them missing.
-fn look_up(shared: &Shared, failure: &CommitFailure, units: &mut Units) {
+fn look_up(shared: &Shared, failure: &CommitFailure, units: impl Iterator<Item = Box<dyn Work>>) {
     shared.meters.looked_up.add();
     shared.lane.renew();
-    for mut unit in units.drain(..) {
+    for mut unit in units {
+        if unit.has_failed() {
+            answer(shared, iter::once(unit));
+            continue;
+        }
         let looked = shared.lane.with(|db| {
             unit.recover(failure, db);
             Ok(())

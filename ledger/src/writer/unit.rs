@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::LedgerError;
 use crate::file::Db;
+use crate::guard::quietly;
 use crate::transaction::CommitFailure;
 use crate::writer::reply::{Receiver, Sender, reply};
 
@@ -20,6 +21,9 @@ pub(crate) trait Work: Send {
     fn operation(&self) -> &Arc<str>;
     /// Does it, in a savepoint of its own. Says whether what it wrote is to be kept.
     fn run(&mut self, db: &Db) -> bool;
+    /// Whether it was decided that it failed, for a reason that has nothing to do with its transaction: nothing of it was
+    /// kept, so whatever becomes of that transaction, this is its answer.
+    fn has_failed(&self) -> bool;
     /// Decides that it failed.
     fn fail(&mut self, error: LedgerError);
     /// Decides what a commit of unknown outcome came to, on another connection.
@@ -33,12 +37,14 @@ pub(crate) trait Work: Send {
 /// A piece of work with its answer.
 pub(crate) struct Unit<R> {
     operation: Arc<str>,
-    run: Run<R>,
+    /// None once it is answered.
+    run: Option<Run<R>>,
     look_up: Option<LookUp<R>>,
     /// What to do once it is decided, before its caller is answered.
     after: Option<Box<dyn FnOnce() + Send>>,
     decided: Option<Result<R, LedgerError>>,
-    caller: Sender<Result<R, LedgerError>>,
+    /// None once it is answered.
+    caller: Option<Sender<Result<R, LedgerError>>>,
 }
 
 /// Where the answer to a unit comes out.
@@ -50,18 +56,40 @@ impl<R> Unit<R> {
         run: impl FnMut(&Db) -> Result<R, LedgerError> + Send + 'static,
     ) -> (Self, Answering<R>) {
         let (caller, answering) = reply();
-        let operation = operation.into();
-        (Self { operation, run: Box::new(run), look_up: None, after: None, decided: None, caller }, answering)
+        let (operation, run) = (operation.into(), Some::<Run<R>>(Box::new(run)));
+        (Self { operation, run, look_up: None, after: None, decided: None, caller: Some(caller) }, answering)
     }
 
     /// The same work, whose outcome can be looked up. Without this an unknown commit stays unknown.
-    pub(crate) fn look_up(self, look_up: impl FnMut(&Db) -> Result<Option<R>, LedgerError> + Send + 'static) -> Self {
-        Self { look_up: Some(Box::new(look_up)), ..self }
+    pub(crate) fn look_up(
+        mut self,
+        look_up: impl FnMut(&Db) -> Result<Option<R>, LedgerError> + Send + 'static,
+    ) -> Self {
+        self.look_up = Some(Box::new(look_up));
+        self
     }
 
     /// The same work, after which something else has to be done, whatever it came to. It may not panic.
-    pub(crate) fn after(self, after: impl FnOnce() + Send + 'static) -> Self {
-        Self { after: Some(Box::new(after)), ..self }
+    pub(crate) fn after(mut self, after: impl FnOnce() + Send + 'static) -> Self {
+        self.after = Some(Box::new(after));
+        self
+    }
+
+    fn decide(&mut self, decided: Result<R, LedgerError>) {
+        let before = self.decided.replace(decided);
+        // It may be an error of the application.
+        quietly(|| drop(before));
+    }
+
+    /// Answers the caller, and only then lets go of what the work captured. An answer can be of the application's making
+    /// too, and so is the waker.
+    fn end(&mut self, answer: Result<R, LedgerError>) {
+        if let Some(caller) = self.caller.take() {
+            quietly(|| caller.send(answer));
+        }
+        let (run, look_up) = (self.run.take(), self.look_up.take());
+        quietly(|| drop(run));
+        quietly(|| drop(look_up));
     }
 }
 
@@ -71,33 +99,52 @@ impl<R: Send> Work for Unit<R> {
     }
 
     fn run(&mut self, db: &Db) -> bool {
-        let decided = (self.run)(db);
+        let Some(run) = &mut self.run else { return false };
+        let decided = run(db);
         let keep = decided.is_ok();
-        self.decided = Some(decided);
+        self.decide(decided);
         keep
     }
 
+    fn has_failed(&self) -> bool {
+        match &self.decided {
+            // What is read of others may have been theirs in the same transaction, and gone with it.
+            Some(Err(error)) => error.is_of_effect() || self.look_up.is_none(),
+            Some(Ok(_)) | None => false,
+        }
+    }
+
     fn fail(&mut self, error: LedgerError) {
-        self.decided = Some(Err(error));
+        self.decide(Err(error));
     }
 
     fn recover(&mut self, failure: &CommitFailure, db: &Db) {
-        self.decided = Some(match &mut self.look_up {
+        let decided = match &mut self.look_up {
             None => Err(failure.without_look_up()),
             Some(look_up) => look_up(db).and_then(|found| found.ok_or_else(|| failure.nothing_committed())),
-        });
+        };
+        self.decide(decided);
     }
 
     fn is_done(&self) -> bool {
         matches!(self.decided, Some(Ok(_)))
     }
 
-    fn answer(self: Box<Self>) {
-        if let Some(after) = self.after {
+    fn answer(mut self: Box<Self>) {
+        if let Some(after) = self.after.take() {
             after();
         }
-        if let Some(decided) = self.decided {
-            self.caller.send(decided);
+        if let Some(decided) = self.decided.take() {
+            self.end(decided);
+        }
+    }
+}
+
+impl<R> Drop for Unit<R> {
+    /// Whoever drops it without an answer was in the middle of it.
+    fn drop(&mut self) {
+        if self.caller.is_some() {
+            self.end(Err(LedgerError::CommitUnknown("the writer ended in the middle of its work".into())));
         }
     }
 }
@@ -115,4 +162,17 @@ pub(crate) fn recovered<R: Send>(
     reader.with(recover)?;
     Box::new(unit).answer();
     answering.wait().unwrap_or(Err(LedgerError::Closed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Not `Closed`, which says that nothing happened.
+    #[test]
+    fn a_unit_that_is_lost_without_an_answer_is_unknown() {
+        let (unit, answering) = Unit::<i64>::new("charge", |_| Ok(1));
+        drop(unit);
+        assert!(matches!(answering.wait(), Some(Err(LedgerError::CommitUnknown(_)))));
+    }
 }

@@ -20,6 +20,7 @@ mod retention;
 mod states;
 mod tasks;
 mod writer;
+mod writer_faults;
 
 use std::path::Path;
 

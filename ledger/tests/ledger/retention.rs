@@ -369,3 +369,89 @@ fn a_task_is_refused_for_a_key_beyond_the_horizon() {
     let created = shop.ledger.tasks().create(&Request::new(&scope(), &ancient, "{}"), TaskSpec::default());
     assert!(matches!(created, Err(TaskError::Ledger(LedgerError::KeyTooOld))), "{created:?}");
 }
+
+#[test]
+fn keys_of_today_are_good_after_a_wrong_clock_that_was_believed() {
+    let (shop, clock) = shop_with(Options { key_horizon: Some(Duration::from_secs(30 * 24 * 3600)), ..options() });
+    let order = uuid(START);
+    call(&shop.ledger, &order).unwrap().into_inner();
+    come(&shop.ledger, &clock, START + 1000 * DAY);
+    let collected = shop.ledger.collect(10).unwrap();
+    assert_eq!((collected.expired, collected.forgotten), (1, 1));
+    clock.set(START + 1);
+    assert!(matches!(call(&shop.ledger, &order), Err(LedgerError::KeyTooOld)), "it ran");
+    assert!(!call(&shop.ledger, &uuid(START + 1)).unwrap().is_replay());
+    assert_eq!(shop.reservations(), 2);
+}
+
+#[test]
+fn an_operator_puts_the_time_right_after_a_wrong_clock_that_was_believed() {
+    let (shop, clock) = shop();
+    let other = Ledger::open(shop.path(), Options { clock: clock.clock(), ..options() }).unwrap();
+    come(&shop.ledger, &clock, START + 1000 * DAY);
+    other.collect(0).unwrap();
+    clock.set(START);
+    let outbox = shop.ledger.outbox(Target::new("bank"));
+    let deadline = steady_ledger::WallTime::from_unix_millis(START + DAY);
+    let effect = move |tx: &mut EffectTx<'_>| Ok(tx.enqueue(Message::new("bank", "x").deadline(deadline))?);
+    shop.ledger.execute(&Request::new(&scope(), &key("order-1"), "{}"), effect).unwrap().into_inner();
+    assert!(outbox.claim(1, Duration::from_secs(30)).unwrap().is_empty(), "it waits");
+    assert!(outbox.stuck(1).unwrap().is_empty(), "and is not given up");
+
+    let too_long = shop.ledger.trust_clock("ada", &"x".repeat(5000));
+    assert!(matches!(too_long, Err(LedgerError::TooLarge { .. })));
+    shop.ledger.trust_clock("ada", "the clock was wrong for an hour").unwrap();
+    let audit = "SELECT before_ms - after_ms, actor, note FROM ledger_clock_audit";
+    let row = shop
+        .stranger()
+        .query_row(audit, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?)));
+    let believed = 1000 * DAY + 60_000;
+    assert_eq!(row.unwrap(), (believed, "ada".to_owned(), "the clock was wrong for an hour".to_owned()));
+    outbox.claim(1, Duration::from_secs(30)).unwrap()[0].report(Report::Delivered).unwrap();
+    // Other handles follow, and results expire again.
+    other.collect(0).unwrap();
+    call(&other, "order-2").unwrap().into_inner();
+    assert_eq!(other.reconcile(&scope(), &key("order-2")).unwrap().unwrap().recorded_at.unix_millis(), START);
+    come(&other, &clock, START + WEEK);
+    assert_eq!(other.collect(10).unwrap().expired, 1);
+}
+
+#[test]
+fn a_ledger_in_use_is_never_far_behind_its_clock() {
+    let (shop, clock) = shop();
+    for hour in 0..6 {
+        for half in 0..4 {
+            clock.set(START + (2 * hour * 4 + 2 * half) * HOUR / 4);
+            call(&shop.ledger, &format!("order-{hour}-{half}")).unwrap().into_inner();
+        }
+        assert!(!shop.ledger.collect(10).unwrap().held_back, "{hour}");
+    }
+}
+
+#[test]
+fn all_keys_whose_lease_is_over_are_put_in_doubt_however_many_there_are() {
+    let prepared = || {
+        let (shop, clock) = shop();
+        let begun: Result<Begun<i64>, _> =
+            shop.ledger.begin(&Request::new(&scope(), &key("order-0"), "{}"), &External::new(Duration::from_secs(1)));
+        drop(begun.unwrap());
+        let more = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1200)
+                    INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, lease_until_ms,
+                                           recorded_ms, expires_ms)
+                    SELECT principal, operation, 'order-' || i, fingerprint, state, executions, lease_until_ms,
+                           recorded_ms, expires_ms FROM ledger_key, n";
+        assert_eq!(shop.stranger().execute(more, []).unwrap(), 1200);
+        clock.pass(1_000);
+        (shop, clock)
+    };
+    let (shop, _clock) = prepared();
+    assert_eq!(shop.ledger.in_doubt(2000).unwrap().len(), 1201);
+    let (shop, _clock) = prepared();
+    assert_eq!(shop.ledger.collect(10).unwrap(), in_doubt(1201));
+}
+
+fn in_doubt(keys: u32) -> Collected {
+    let mut collected = Collected::default();
+    collected.in_doubt = keys;
+    collected
+}

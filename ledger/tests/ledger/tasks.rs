@@ -5,6 +5,7 @@ mod doubt;
 mod inputs;
 mod model;
 mod races;
+mod time;
 mod worker;
 
 use std::sync::Arc;

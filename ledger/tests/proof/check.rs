@@ -86,6 +86,8 @@ pub(crate) enum Violation {
     Half(String),
     /// An effect is there more than once.
     Twice(String),
+    /// What was sent would be sent again.
+    SentAgain(String),
     /// An answer is not the one that must be given.
     Wrong(String),
 }
@@ -131,7 +133,7 @@ fn letters(ledger: &Ledger, tables: &rusqlite::Connection, told: &Told) -> Resul
     for letter in &letters {
         let number = number_of(letter.payload());
         if told.posted.contains(&number) {
-            return Err(Violation::Twice(format!("letter {number} would be sent again")));
+            return Err(Violation::SentAgain(format!("letter {number}")));
         }
         letter.report(Report::NotSent).map_err(unusable)?;
     }
@@ -162,7 +164,7 @@ fn wires(ledger: &Ledger, told: &Told) -> Result<(), Violation> {
         let known = ledger.reconcile(&wire_scope(), &key(*number)).map_err(unusable)?;
         match (begin_wire(ledger, *number), known) {
             (Ok(Begun::Send(_)), _) | (_, None) => {
-                return Err(Violation::Twice(format!("wire {number} would be sent again")));
+                return Err(Violation::SentAgain(format!("wire {number}")));
             }
             (Ok(Begun::Replayed(paid)), _) if paid == *number => {}
             (Err(LedgerError::InFlight { .. } | LedgerError::InDoubt), _) if !told.paid.contains(number) => {}
@@ -333,7 +335,7 @@ mod broken {
         (
             "DELETE FROM ledger_result WHERE id = (SELECT result_id FROM ledger_key WHERE operation = 'wire' AND state = 2);
              DELETE FROM ledger_key WHERE operation = 'wire' AND state = 2",
-            |found| matches!(found, Violation::Twice(_)),
+            |found| matches!(found, Violation::SentAgain(_)),
         ),
         ("DELETE FROM page", |found| matches!(found, Violation::Half(_))),
         ("INSERT INTO page VALUES ('order-9')", |found| matches!(found, Violation::Half(_))),

@@ -202,10 +202,10 @@ fn the_same_search_finds_what_the_weaker_durability_loses() {
     let lost = tally.count(|violation| matches!(violation, Violation::Lost(_)));
     println!("ProcessCrash: {} images, {lost} lost", tally.images);
     assert!(lost > 10, "{lost} of {}", tally.images);
-    // It is documented to lose, and so to repeat, but not to break.
-    let breaks = |found: &Violation| !matches!(found, Violation::Lost(_) | Violation::Twice(_));
-    let broken = tally.violations.iter().find(|(_, found)| breaks(found));
-    assert!(broken.is_none(), "{broken:?}");
+    // It is documented to lose, and then to run again, not to break.
+    let is_loss = |found: &Violation| matches!(found, Violation::Lost(_) | Violation::Twice(_) | Violation::SentAgain(_));
+    let others: Vec<_> = tally.violations.iter().filter(|(_, found)| !is_loss(found)).collect();
+    assert!(others.is_empty(), "{:?}", others[0]);
 }
 
 /// A process dies between writing to the log and syncing it. The next one finds the commit in the log, and answers from

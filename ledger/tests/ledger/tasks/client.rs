@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
-use steady_ledger::{Entropy, Executor, Revision, Status};
+use steady_ledger::{Begun, Entropy, Executor, External, Revision, Status};
 
 use super::*;
 use crate::writer::{block_on, hold};
@@ -55,13 +55,6 @@ fn k1_a_task_whose_caller_is_gone_is_durable_all_the_same() {
     holder.join().unwrap();
     assert!(block_on(second).unwrap().is_replay());
     assert_eq!(desk.count("SELECT count(*) FROM ledger_task"), 1);
-}
-
-#[test]
-fn a_key_of_a_call_that_is_no_task_is_refused() {
-    let desk = Desk::open();
-    call(&desk.shop.ledger, "order-7").unwrap().into_inner();
-    assert_eq!(named(desk.create("order-7")).map(drop), Err("ResultType".to_owned()));
 }
 
 #[test]
@@ -160,6 +153,34 @@ fn an_expired_task_is_unknown_and_its_key_does_not_run_again() {
     assert_eq!(desk.count("SELECT count(*) FROM ledger_task"), 0);
     desk.now.store(START, Ordering::Relaxed);
     assert_eq!(again(), Err("ResultExpired".to_owned()));
+}
+
+/// Both are stored under the key: neither may be taken for the other.
+#[test]
+fn a_task_and_a_call_with_the_same_key_and_arguments_are_no_answer_to_each_other() {
+    let desk = Desk::open();
+    let begin = |key_text: &str| -> Result<Begun<Reserved>, LedgerError> {
+        let external = External::new(Duration::from_secs(1));
+        desk.shop.ledger.begin(&Request::new(&scope(), &key(key_text), &arguments("a-1", 2)), &external)
+    };
+    desk.fresh("order-7");
+    let claimed = desk.claim().unwrap();
+    let args = arguments("a-1", 2);
+    let same = desk
+        .shop
+        .ledger
+        .execute(&Request::new(&claimed.scope, &claimed.key.unwrap(), &args), |_| Ok::<String, _>("ran".into()));
+    assert!(matches!(same, Err(LedgerError::Mismatch)), "{same:?}");
+    assert!(matches!(begin("order-7"), Err(LedgerError::Mismatch)));
+    assert!(desk.create("order-7").unwrap().is_replay());
+
+    call(&desk.shop.ledger, "order-8").unwrap().into_inner();
+    let Ok(Begun::Send(attempt)) = begin("order-9") else { panic!("new") };
+    for key_text in ["order-8", "order-9"] {
+        assert_eq!(named(desk.create(key_text)).map(drop), Err("Mismatch".to_owned()), "{key_text}");
+    }
+    drop(attempt);
+    assert_eq!(desk.count("SELECT count(*) FROM ledger_task"), 1);
 }
 
 #[test]
