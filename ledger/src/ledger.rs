@@ -16,6 +16,7 @@ use crate::file::{Access, Site};
 use crate::guard::{Inside, Speaker};
 use crate::lane::Lane;
 use crate::options::{Entropy, Options};
+use crate::reads::Reads;
 use crate::record::{self, Call};
 use crate::request::{Executed, Reconciled, Request, Unkeyed};
 use crate::secret::Secret;
@@ -47,7 +48,9 @@ pub(crate) struct Inner {
     pub(crate) task_limits: TaskLimits,
     pub(crate) task_watchers: Arc<Watchers>,
     site: Arc<Site>,
+    /// For the ledger's own questions, which are short.
     pub(crate) reader: Lane,
+    reads: Reads,
     pub(crate) writer: Writer,
 }
 
@@ -81,6 +84,7 @@ impl Ledger {
         });
         let (db, secret, clock) = site.found(secret.as_ref(), &entropy, &schema, clock)?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
+        let reads = Reads::new(Arc::clone(&site));
         let lane = Lane::new(Arc::clone(&site), Access::Write, db);
         let writer = Writer::start(lane, options.executor, options.effect_time, Arc::clone(&meters))?;
         let retention_ms = millis(retention);
@@ -98,6 +102,7 @@ impl Ledger {
                 task_watchers: Arc::default(),
                 site,
                 reader,
+                reads,
                 writer,
             }),
         })
@@ -211,19 +216,26 @@ impl Ledger {
         self.inner.reader.with(|db| record::unkeyed(&db.conn, scope))
     }
 
-    /// Reads the application's tables, in one snapshot. Other reads wait for it: keep it short.
+    /// Reads the application's tables, in one snapshot, on a connection of its own: neither calls nor other reads wait
+    /// for it. The write-ahead log keeps growing until it ends: see [`Options::wal_limit`].
     ///
     /// # Errors
     ///
-    /// What `work` returned, as [`LedgerError::Storage`] or a closer variant.
+    /// What `work` returned, as [`LedgerError::Storage`] or a closer variant; [`LedgerError::TimeLimit`] if its SQL ran
+    /// for longer than [`Options::effect_time`]; [`LedgerError::Busy`] if eight other reads went on for the whole
+    /// [`Options::busy_timeout`].
     pub fn read<R>(&self, work: impl FnOnce(&ReadTx<'_>) -> rusqlite::Result<R>) -> Result<R, LedgerError> {
-        self.inner.reader.with(|db| {
+        self.inner.reads.with(|db| {
             let snapshot = db.conn.unchecked_transaction()?;
             let result = {
                 let _speaking = db.guard.speak(Speaker::Effect);
+                let _limit = db.guard.limit_time();
                 let _inside = Inside::enter();
                 work(&ReadTx::new(&db.conn))
             };
+            if db.guard.is_out_of_time() {
+                return Err(LedgerError::TimeLimit);
+            }
             snapshot.finish()?;
             Ok(result?)
         })
@@ -243,8 +255,9 @@ impl Ledger {
     ///
     /// [`LedgerError::Storage`]. What was acknowledged is durable all the same.
     pub fn close(&self) -> Result<(), LedgerError> {
+        let reads = self.inner.reads.close();
         let reader = self.inner.reader.close();
-        self.inner.writer.close().and(reader)
+        self.inner.writer.close().and(reader).and(reads)
     }
 
     pub(crate) fn site(&self) -> &Site {

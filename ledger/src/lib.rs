@@ -58,6 +58,7 @@ mod ledger;
 mod mutant;
 mod options;
 mod outbox;
+mod reads;
 mod record;
 mod request;
 mod retention;

@@ -39,7 +39,7 @@ pub struct Options {
     pub entropy: Entropy,
     /// What an answer survives. Default: a power cut.
     pub durability: Durability,
-    /// How long the SQL of one effect may run: after that it is interrupted and rolled back. Rust code between
+    /// How long the SQL of one effect or read may run: after that it is interrupted and rolled back. Rust code between
     /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
     /// [`LedgerError::Busy`] after the same time. Default: 5 s.
     pub effect_time: Duration,

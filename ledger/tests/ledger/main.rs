@@ -15,6 +15,7 @@ mod outbox_model;
 #[path = "../support/peer.rs"]
 mod peer;
 mod privacy;
+mod reads;
 mod replay;
 mod retention;
 mod states;
