@@ -11,13 +11,22 @@ use crate::outbox::message::{EnqueueError, Message, Outgoing, enqueue};
 /// Why an effect did not succeed. What it wrote is rolled back in either case.
 ///
 /// Every error converts into [`EffectError::Abort`], so `?` never makes a technical failure final.
-#[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a failure is either the business's answer or it is not")]
 pub enum EffectError<T> {
     /// The business refuses, for good: this answer is stored, and replayed to every retry.
     Reject(T),
     /// Something failed: nothing is stored, and a retry runs the effect again.
     Abort(BoxError),
+}
+
+/// Shows no refusal: it is a result.
+impl<T> fmt::Debug for EffectError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reject(_) => f.write_str("Reject(..)"),
+            Self::Abort(cause) => f.debug_tuple("Abort").field(cause).finish(),
+        }
+    }
 }
 
 impl<T, E: std::error::Error + Send + Sync + 'static> From<E> for EffectError<T> {
@@ -67,7 +76,6 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 /// It may read and write rows of the application's tables. It may not end or nest transactions, change the schema or
 /// settings, attach files, or touch tables named `ledger_*`: such a statement fails, and so does the whole call, even if
 /// the effect goes on. Compiled statements are kept, so pass values as parameters, not in the text.
-#[derive(Debug)]
 pub struct EffectTx<'a> {
     rows: Rows<'a>,
     outgoing: Option<&'a mut Vec<Outgoing>>,
@@ -136,8 +144,16 @@ impl<'a> EffectTx<'a> {
     }
 }
 
+/// Shows neither the database nor a message.
+impl fmt::Debug for EffectTx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EffectTx")
+            .field("messages", &self.outgoing.as_ref().map(|all| all.len()))
+            .finish_non_exhaustive()
+    }
+}
+
 /// One snapshot of the database, to read the application's tables from.
-#[derive(Debug)]
 pub struct ReadTx<'a> {
     rows: Rows<'a>,
 }
@@ -176,8 +192,14 @@ impl<'a> ReadTx<'a> {
     }
 }
 
+/// Does not show the database.
+impl fmt::Debug for ReadTx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadTx").finish_non_exhaustive()
+    }
+}
+
 /// Queries inside a transaction.
-#[derive(Debug)]
 struct Rows<'a> {
     conn: &'a Connection,
 }

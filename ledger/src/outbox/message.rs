@@ -83,7 +83,6 @@ pub enum EnqueueError {
 }
 
 /// A message as it is stored.
-#[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(super) target: Box<str>,
     pub(super) ordering_key: Option<Box<str>>,
