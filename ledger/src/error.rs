@@ -169,6 +169,13 @@ pub enum LedgerError {
         /// Its version number, as in `sqlite3_libversion_number`.
         version: i32,
     },
+    /// The file lies on a file system that other machines share: see
+    /// [`Options::network_file_system`](crate::Options::network_file_system). It was not touched.
+    #[error("the file is on a network file system ({kind}), where commits can be lost: put it on a local disk")]
+    NetworkFileSystem {
+        /// The type of the file system, as the system names it.
+        kind: Box<str>,
+    },
     /// The file cannot have a write-ahead log here.
     #[error("the database cannot use a write-ahead log (journal mode {mode}): put it on a local, writable file system")]
     NoWal {
@@ -227,6 +234,7 @@ impl LedgerError {
             | Self::OlderSchema { .. }
             | Self::WrongSecret
             | Self::OldSqlite { .. }
+            | Self::NetworkFileSystem { .. }
             | Self::NoWal { .. } => Self::Storage(self.chain().into()),
         }
     }

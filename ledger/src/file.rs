@@ -16,7 +16,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::LedgerError;
 use crate::external::store::sweep;
-use crate::guard::{Guard, Speaker};
+use crate::guard::{Guard, Speaker, has_ledgers_name};
+use crate::mount;
 use crate::options::{Clock, Durability, Entropy, Opening};
 use crate::schema;
 use crate::secret::Secret;
@@ -55,6 +56,7 @@ pub(crate) struct Site {
     pub(crate) effect_time: Duration,
     pub(crate) meters: SharedMeters,
     pub(crate) opening: Opening,
+    pub(crate) network_file_system: bool,
 }
 
 /// What is in a file.
@@ -79,6 +81,10 @@ impl Site {
         let version = rusqlite::version_number();
         if version < MIN_SQLITE {
             return Err(LedgerError::OldSqlite { version });
+        }
+        // What a VFS of the deployment's own does with the path is not known.
+        if !self.network_file_system && self.vfs.is_none() {
+            mount::check(&self.path)?;
         }
         if self.opening == Opening::Existing {
             return self.existing(secret, clock);

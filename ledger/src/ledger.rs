@@ -81,6 +81,7 @@ impl Ledger {
             effect_time: options.effect_time,
             meters: Arc::clone(&meters),
             opening: options.opening,
+            network_file_system: options.network_file_system,
         });
         let (db, secret, clock) = site.found(secret.as_ref(), &entropy, &schema, clock)?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);

@@ -55,6 +55,7 @@ mod file;
 mod guard;
 mod lane;
 mod ledger;
+mod mount;
 mod mutant;
 mod options;
 mod outbox;

@@ -49,6 +49,10 @@ pub struct Options {
     pub opening: Opening,
     /// How many tasks there may be, and how large. Default: see [`TaskLimits`].
     pub tasks: TaskLimits,
+    /// Whether to take a file on a network file system, where SQLite's write-ahead log can lose commits and damage the
+    /// file as soon as a second machine opens it. On Linux such a file is refused as
+    /// [`LedgerError::NetworkFileSystem`]; elsewhere, and under a VFS of your own, nothing is looked at. Default: false.
+    pub network_file_system: bool,
     /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
     pub vfs: Option<Cow<'static, str>>,
 }
@@ -70,6 +74,7 @@ impl Default for Options {
             executor: Executor::Thread,
             opening: Opening::CreateOrMigrate,
             tasks: TaskLimits::default(),
+            network_file_system: false,
             vfs: None,
         }
     }

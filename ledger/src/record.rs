@@ -197,6 +197,7 @@ mod tests {
             effect_time: Duration::from_secs(5),
             meters: Arc::default(),
             opening: Opening::CreateOrMigrate,
+            network_file_system: false,
         };
         let (writer, ..) = site.found(None, &Entropy::default(), "", Clock::default()).unwrap();
         let reader = site.connect(Access::Read).unwrap();
