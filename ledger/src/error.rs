@@ -87,7 +87,8 @@ pub enum LedgerError {
     /// The effect tried something that only the ledger may do: to end its transaction, change the schema or settings,
     /// or touch the ledger's own tables.
     #[error(
-        "the operation used SQL that an effect may not use, and was rolled back: let it only read and write its own rows"
+        "SQL of the application used what is the ledger's alone, and was rolled back: let an effect only read and write \
+         its own rows, and let the schema option only define tables of its own"
     )]
     Forbidden,
     /// A statement of the effect made SQLite end the transaction, as `INSERT OR ROLLBACK` or a full disk does.

@@ -232,6 +232,9 @@ fn initialise(
     schema: &str,
     clock: Clock,
 ) -> Result<(Secret, Timekeeper), LedgerError> {
+    if has_ledgers_name(schema) {
+        return Err(LedgerError::Forbidden);
+    }
     let transaction = Transaction::begin(db)?;
     // Another process may have been here since the first look.
     let found = match content(&db.conn)? {

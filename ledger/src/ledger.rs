@@ -63,7 +63,7 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError::ForeignFile`] and [`LedgerError::NewerSchema`] leave the file as it was. A failure of
-    /// [`Options::schema`] is [`LedgerError::Storage`].
+    /// [`Options::schema`] is [`LedgerError::Storage`], or [`LedgerError::Forbidden`] if it names anything `ledger_*`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, LedgerError> {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);

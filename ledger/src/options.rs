@@ -16,7 +16,7 @@ use crate::task::TaskLimits;
 pub struct Options {
     /// SQL that creates the application's own tables in the ledger's file, so that effects can use them. It runs in one
     /// transaction at every open, so it must be idempotent (`CREATE TABLE IF NOT EXISTS`). It may not end that
-    /// transaction, set pragmas, or name anything `ledger_*`. Default: none.
+    /// transaction, set pragmas, or name anything `ledger_*`, not even in a comment. Default: none.
     pub schema: Cow<'static, str>,
     /// How long to wait for other connections to the file, 24 days at most. Default: 5 s.
     pub busy_timeout: Duration,

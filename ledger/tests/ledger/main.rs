@@ -18,6 +18,7 @@ mod privacy;
 mod reads;
 mod replay;
 mod retention;
+mod schemas;
 mod states;
 mod tasks;
 mod writer;
