@@ -83,7 +83,12 @@ pub struct EffectTx<'a> {
 
 impl<'a> EffectTx<'a> {
     pub(crate) fn new(conn: &'a Connection, outgoing: Option<&'a mut Vec<Outgoing>>) -> Self {
-        Self { rows: Rows { conn }, outgoing }
+        Self { rows: Rows::new(conn), outgoing }
+    }
+
+    /// What SQLite said when it ended the transaction, if it did.
+    pub(crate) fn into_loss(self) -> Option<BoxError> {
+        self.rows.loss.into_inner()
     }
 
     /// Runs one statement. Returns how many rows it changed.
@@ -160,7 +165,7 @@ pub struct ReadTx<'a> {
 
 impl<'a> ReadTx<'a> {
     pub(crate) fn new(conn: &'a Connection) -> Self {
-        Self { rows: Rows { conn } }
+        Self { rows: Rows::new(conn) }
     }
 
     /// The first row of a query.
@@ -202,9 +207,15 @@ impl fmt::Debug for ReadTx<'_> {
 /// Queries inside a transaction.
 struct Rows<'a> {
     conn: &'a Connection,
+    /// The error with which the transaction ended, as a text: the error itself is the effect's, which may drop it.
+    loss: RefCell<Option<BoxError>>,
 }
 
-impl Rows<'_> {
+impl<'a> Rows<'a> {
+    fn new(conn: &'a Connection) -> Self {
+        Self { conn, loss: RefCell::default() }
+    }
+
     /// Refuses to go on without a transaction: each statement would commit by itself.
     fn check(&self) -> rusqlite::Result<()> {
         if !self.conn.is_autocommit() {
@@ -218,7 +229,17 @@ impl Rows<'_> {
     /// could be one of those is compiled anew, so that the guard is asked.
     fn with<R>(&self, sql: &str, work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<R>) -> rusqlite::Result<R> {
         self.check()?;
-        if names_ledger(sql) { work(&mut self.conn.prepare(sql)?) } else { work(&mut *self.conn.prepare_cached(sql)?) }
+        let done = if names_ledger(sql) {
+            work(&mut self.conn.prepare(sql)?)
+        } else {
+            work(&mut *self.conn.prepare_cached(sql)?)
+        };
+        if let Err(error) = &done
+            && self.conn.is_autocommit()
+        {
+            self.loss.replace(Some(error.to_string().into()));
+        }
+        done
     }
 
     fn first<R>(

@@ -91,9 +91,13 @@ pub enum LedgerError {
          its own rows, and let the schema option only define tables of its own"
     )]
     Forbidden,
-    /// A statement of the effect made SQLite end the transaction, as `INSERT OR ROLLBACK` or a full disk does.
-    #[error("a statement of the operation ended its transaction: nothing was kept, replace OR ROLLBACK by OR ABORT")]
-    TransactionLost,
+    /// A statement of the effect made SQLite end the transaction, as `INSERT OR ROLLBACK` or a full disk does. The source
+    /// is what SQLite said then, if it is known.
+    #[error(
+        "a statement of the operation ended its transaction, so nothing was kept: see the source; replace OR ROLLBACK by \
+         OR ABORT if it has that"
+    )]
+    TransactionLost(#[source] Option<BoxError>),
     /// The effect's SQL ran for longer than [`Options::effect_time`](crate::Options::effect_time).
     #[error(
         "the operation's SQL ran for longer than its limit and was rolled back: make it shorter, or raise the limit"
@@ -225,7 +229,7 @@ impl LedgerError {
             | Self::Aborted(_)
             | Self::Panicked
             | Self::Forbidden
-            | Self::TransactionLost
+            | Self::TransactionLost(_)
             | Self::TimeLimit
             | Self::NotFinal
             | Self::Encoding

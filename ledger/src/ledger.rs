@@ -120,8 +120,10 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// Each variant of [`LedgerError`] says what is certain about the effect; all but [`LedgerError::CommitUnknown`],
-    /// [`LedgerError::InDoubt`], [`LedgerError::ResultExpired`] and [`LedgerError::Corrupt`] mean that it is not there.
+    /// Each variant of [`LedgerError`] says what is certain about the effect. It may be there, or an earlier one under this
+    /// key, after [`LedgerError::CommitUnknown`], [`LedgerError::InDoubt`], [`LedgerError::InFlight`],
+    /// [`LedgerError::ResultExpired`], [`LedgerError::KeyTooOld`], [`LedgerError::ResultType`],
+    /// [`LedgerError::Mismatch`] and [`LedgerError::Corrupt`]; all others mean that it is not.
     pub fn execute<T, F>(&self, request: &Request<'_>, effect: F) -> Result<Executed<T>, LedgerError>
     where
         T: Serialize + DeserializeOwned,
