@@ -1,5 +1,8 @@
 //! Decides what an effect can do to the database, and what becomes of what it returns.
 
+use std::cell::RefCell;
+use std::fmt;
+
 use rusqlite::{Connection, Params, Row, Statement, ffi};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -85,7 +85,7 @@ pub enum LedgerError {
     #[error("the operation panicked and was rolled back: fix it, then retry with the same key")]
     Panicked,
     /// The effect tried something that only the ledger may do: to end its transaction, change the schema or settings,
-    /// or touch the ledger's own tables.
+    /// or touch the ledger's own tables. Or the schema option names one of those.
     #[error(
         "SQL of the application used what is the ledger's alone, and was rolled back: let an effect only read and write \
          its own rows, and let the schema option only define tables of its own"

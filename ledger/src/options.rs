@@ -41,7 +41,7 @@ pub struct Options {
     pub durability: Durability,
     /// How long the SQL of one effect or read may run: after that it is interrupted and rolled back. Rust code between
     /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
-    /// [`LedgerError::Busy`] after the same time. Default: 5 s.
+    /// [`LedgerError::Busy`] after the same time, on a thread of the ledger's own: see [`Executor`]. Default: 5 s.
     pub effect_time: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
@@ -109,6 +109,7 @@ pub enum Executor {
     /// A thread of the ledger's own, which gathers the calls that wait into one commit.
     Thread,
     /// The thread that calls, one call after another. Deterministic, and without group commit; an async call blocks.
+    /// **Nothing turns later calls away while an effect is stuck: they wait for it, for as long as it takes.**
     Inline,
 }
 
