@@ -77,11 +77,9 @@ impl Site {
         entropy: &Entropy,
         schema: &str,
         clock: Clock,
-    ) -> Result<(Db, Secret, Timekeeper), LedgerError> {
-        let version = rusqlite::version_number();
-        if version < MIN_SQLITE {
-            return Err(LedgerError::OldSqlite { version });
-        }
+        keeping: Keeping,
+    ) -> Result<Found, LedgerError> {
+        check_sqlite(rusqlite::version_number())?;
         // What a VFS of the deployment's own does with the path is not known.
         if !self.network_file_system && self.vfs.is_none() {
             mount::check(&self.path)?;
@@ -200,6 +198,11 @@ impl Site {
     }
 }
 
+/// Refuses a SQLite that loses commits.
+fn check_sqlite(version: i32) -> Result<(), LedgerError> {
+    if version < MIN_SQLITE { Err(LedgerError::OldSqlite { version }) } else { Ok(()) }
+}
+
 /// Looks at a file outside of a transaction: in one snapshot, as another process may be creating it.
 fn look(conn: &Connection) -> Result<Content, LedgerError> {
     let snapshot = conn.unchecked_transaction()?;
@@ -288,4 +291,23 @@ fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret,
         conn.query_row(row, [], |row| Ok((row.get::<_, Option<[u8; 32]>>(0)?, row.get::<_, [u8; 32]>(1)?)))?;
     let secret = configured.cloned().or_else(|| kept.map(Secret::new)).ok_or(LedgerError::WrongSecret)?;
     if secret.check() == check { Ok(secret) } else { Err(LedgerError::WrongSecret) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sqlite_that_loses_commits_is_refused() {
+        for version in [0, 3_007_000, 3_050_004, 3_051_002] {
+            let refused = check_sqlite(version);
+            assert!(
+                matches!(refused, Err(LedgerError::OldSqlite { version: found }) if found == version),
+                "{refused:?}"
+            );
+        }
+        for version in [3_051_003, 3_052_000, 4_000_000] {
+            assert!(check_sqlite(version).is_ok(), "{version}");
+        }
+    }
 }
