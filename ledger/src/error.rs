@@ -124,6 +124,14 @@ pub enum LedgerError {
         /// The operation whose effect holds the writer, if it is this ledger's.
         operation: Option<Box<str>>,
     },
+    /// The write-ahead log is as large as [`Options::wal_limit`](crate::Options::wal_limit) allows, as somebody reads from
+    /// an old snapshot.
+    #[error("the ledger's log is full, as {} from an old snapshot: end that read, then retry with the same key", Readers(*.reading))]
+    LogFull {
+        /// How many reads of this ledger ([`Ledger::read`](crate::Ledger::read)) are under way. If there is none, it is
+        /// another connection: a backup, a check, or another process.
+        reading: u64,
+    },
     /// As many messages as fit wait in the outbox. The effect is rolled back.
     #[error("the outbox is full: let its relays deliver, then retry with the same key")]
     OutboxFull,
@@ -198,6 +206,18 @@ impl fmt::Display for Blamed<'_> {
     }
 }
 
+/// Who keeps the log from being emptied.
+struct Readers(u64);
+
+impl fmt::Display for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("another connection reads"),
+            reading => write!(f, "one of {reading} reads of this ledger, or another connection, reads"),
+        }
+    }
+}
+
 impl From<rusqlite::Error> for LedgerError {
     fn from(error: rusqlite::Error) -> Self {
         Self::from_sqlite(&Arc::new(error))
@@ -210,6 +230,7 @@ impl LedgerError {
         match self {
             Self::Busy { operation } => Self::Busy { operation: operation.clone() },
             Self::Corrupt { part } => Self::Corrupt { part },
+            Self::LogFull { reading } => Self::LogFull { reading: *reading },
             Self::Closed => Self::Closed,
             Self::ForeignFile => Self::ForeignFile,
             Self::Storage(_)

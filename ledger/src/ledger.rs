@@ -87,8 +87,8 @@ impl Ledger {
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
         let reads = Reads::new(Arc::clone(&site));
         let lane = Lane::new(Arc::clone(&site), Access::Write, db);
-        let writer = Writer::start(lane, options.executor, options.effect_time, Arc::clone(&meters))?;
-        let retention_ms = millis(retention);
+        let writer =
+            Writer::start(lane, options.executor, options.effect_time, options.wal_limit, Arc::clone(&meters))?;
         Ok(Self {
             inner: Arc::new(Inner {
                 secret,

@@ -43,6 +43,9 @@ pub struct Options {
     /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
     /// [`LedgerError::Busy`] after the same time, on a thread of the ledger's own: see [`Executor`]. Default: 5 s.
     pub effect_time: Duration,
+    /// How large the write-ahead log may become, in bytes, and by one commit more. It grows for as long as somebody reads
+    /// from one snapshot; beyond this, writes are refused as [`LedgerError::LogFull`] until that read ends. Default: 1 GiB.
+    pub wal_limit: u64,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
     /// Which files are opened. Default: every ledger, and new ones are created.
@@ -71,6 +74,7 @@ impl Default for Options {
             entropy: Entropy::default(),
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
+            wal_limit: 1 << 30,
             executor: Executor::Thread,
             opening: Opening::CreateOrMigrate,
             tasks: TaskLimits::default(),

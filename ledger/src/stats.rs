@@ -10,7 +10,8 @@ use crate::ledger::Ledger;
 #[non_exhaustive]
 pub struct Stats {
     /// Bytes of the write-ahead log in use, as of the last commit of this handle. It grows for as long as somebody reads
-    /// from one snapshot, and shrinks again with the first commit after that.
+    /// from one snapshot, up to [`Options::wal_limit`](crate::Options::wal_limit), and shrinks again with the first
+    /// commit after that.
     pub wal_bytes: u64,
     /// How many reads of the application ([`Ledger::read`]) are under way.
     pub reading: u64,

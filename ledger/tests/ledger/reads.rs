@@ -4,6 +4,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use steady_ledger::Executor;
+
 use super::*;
 
 /// Long enough for any machine; a test that waits for it has failed.
@@ -34,4 +36,47 @@ fn the_sql_of_a_read_has_a_limited_time() {
     let read = shop.ledger.read(|tx| tx.query_row(long, [], |row| row.get::<_, i64>(0)));
     assert!(matches!(read, Err(LedgerError::TimeLimit)), "{read:?}");
     assert_eq!(shop.reservations(), 0, "the next read has its own time");
+}
+
+/// Calls until the log is full. How many were answered.
+fn fill(ledger: &Ledger) -> usize {
+    // Each call writes some pages, so this is far beyond the limit.
+    let refused = (0..10_000).position(|n| match call(ledger, &format!("fill-{n}")) {
+        Ok(_) => false,
+        Err(LedgerError::LogFull { .. }) => true,
+        Err(error) => panic!("{error}"),
+    });
+    refused.expect("the log is bounded")
+}
+
+#[test]
+fn the_log_is_bounded_while_somebody_reads() {
+    const LIMIT: u64 = 300_000;
+    for executor in [Executor::Thread, Executor::Inline] {
+        let shop = Shop::open_with(Options { wal_limit: LIMIT, executor, ..options() });
+        let log = || std::fs::metadata(shop.dir.path().join("shop.db-wal")).unwrap().len();
+        let stranger = shop.stranger();
+        stranger.execute_batch("BEGIN; SELECT count(*) FROM stock").unwrap();
+        let answered = fill(&shop.ledger);
+        assert!(answered > 0 && log() < LIMIT + 100_000, "{answered} calls, {} bytes", log());
+        let refused = call(&shop.ledger, "order-7").unwrap_err();
+        assert!(matches!(refused, LedgerError::LogFull { reading: 0 }), "{refused:?}");
+        assert_eq!(shop.reservations() as usize, answered);
+        stranger.execute_batch("COMMIT").unwrap();
+        assert!(!call(&shop.ledger, "order-7").unwrap().is_replay(), "it did not run before");
+
+        let ledger = shop.ledger.clone();
+        let refused = shop.ledger.read(move |tx| {
+            tx.query_row("SELECT count(*) FROM stock", [], |_| Ok(()))?;
+            Ok(thread::spawn(move || {
+                fill(&ledger);
+                call(&ledger, "order-8").unwrap_err()
+            })
+            .join()
+            .unwrap())
+        });
+        let refused = refused.unwrap();
+        assert!(matches!(refused, LedgerError::LogFull { reading: 1 }), "{refused:?}");
+        assert!(!call(&shop.ledger, "order-8").unwrap().is_replay());
+    }
 }
