@@ -9,4 +9,4 @@ mod overview;
 
 pub use backup::BackupError;
 pub use check::{Checked, Finding};
-pub use overview::{KeyFilter, KeyRow, Overview, state_name};
+pub use overview::{KeyFilter, KeyRow, MessageRow, Overview, state_name};

@@ -59,6 +59,23 @@ pub(crate) struct Site {
     pub(crate) network_file_system: bool,
 }
 
+/// For how long a program keeps what, in milliseconds. It is written down for tools beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Keeping {
+    /// See [`Options::retention`](crate::Options::retention).
+    pub(crate) retention_ms: i64,
+    /// See [`Options::key_horizon`](crate::Options::key_horizon).
+    pub(crate) horizon_ms: Option<i64>,
+}
+
+/// A connection to a ledger, and what is the same for all of them.
+pub(crate) struct Found {
+    pub(crate) db: Db,
+    pub(crate) secret: Secret,
+    pub(crate) clock: Timekeeper,
+    pub(crate) keeping: Keeping,
+}
+
 /// What is in a file.
 enum Content {
     Nothing,
@@ -70,7 +87,7 @@ enum Content {
 
 impl Site {
     /// Makes the file a ledger if it is new, brings the application's tables into it, and returns a connection to it
-    /// with its secret and its time.
+    /// with its secret and its time. A file that is to be left as it is keeps what it was last told to keep.
     pub(crate) fn found(
         &self,
         secret: Option<&Secret>,
@@ -96,12 +113,12 @@ impl Site {
         let guard = Guard::install(&mut conn, self.effect_time)?;
         self.watch_log(&mut conn)?;
         let db = Db { conn, guard };
-        let (secret, clock) = initialise(&db, secret, entropy, schema, clock)?;
-        Ok((db, secret, clock))
+        let (secret, clock) = initialise(&db, secret, entropy, schema, clock, keeping)?;
+        Ok(Found { db, secret, clock, keeping })
     }
 
     /// A connection to a ledger that is left as it is.
-    fn existing(&self, secret: Option<&Secret>, clock: Clock) -> Result<(Db, Secret, Timekeeper), LedgerError> {
+    fn existing(&self, secret: Option<&Secret>, clock: Clock) -> Result<Found, LedgerError> {
         let db = self.connect(Access::Write)?;
         match look(&db.conn)? {
             Content::Ledger { schema: schema::NEWEST } => {}
@@ -112,7 +129,8 @@ impl Site {
         }
         let secret = read_secret(&db.conn, secret)?;
         let clock = Timekeeper::new(clock, &db.conn)?;
-        Ok((db, secret, clock))
+        let keeping = Keeping::read(&db.conn)?;
+        Ok(Found { db, secret, clock, keeping })
     }
 
     /// Another connection to a file that is a ledger.
@@ -234,6 +252,7 @@ fn initialise(
     entropy: &Entropy,
     schema: &str,
     clock: Clock,
+    keeping: Keeping,
 ) -> Result<(Secret, Timekeeper), LedgerError> {
     if has_ledgers_name(schema) {
         return Err(LedgerError::Forbidden);
@@ -261,6 +280,7 @@ fn initialise(
         db.conn.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     let secret = read_secret(&db.conn, configured)?;
+    keeping.write(&db.conn)?;
     let clock = Timekeeper::new(clock, &db.conn)?;
     // Whatever an earlier process left unsaid is in doubt as soon as its lease is over.
     sweep(&db.conn, clock.tick(&db.conn)?)?;
@@ -283,6 +303,20 @@ fn initialise(
 /// SQLite finds it there and shows it; answered from, it must survive a power cut.
 fn sync_log(conn: &Connection, schema: i64) -> rusqlite::Result<()> {
     conn.pragma_update(None, "user_version", schema)
+}
+
+impl Keeping {
+    fn write(self, conn: &Connection) -> rusqlite::Result<()> {
+        let update = "UPDATE ledger_meta SET retention_ms = ?1, horizon_ms = ?2
+                      WHERE id = 1 AND (retention_ms <> ?1 OR horizon_ms IS NOT ?2)";
+        conn.execute(update, (self.retention_ms, self.horizon_ms)).map(drop)
+    }
+
+    fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        conn.query_row("SELECT retention_ms, horizon_ms FROM ledger_meta WHERE id = 1", [], |row| {
+            Ok(Self { retention_ms: row.get(0)?, horizon_ms: row.get(1)? })
+        })
+    }
 }
 
 fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret, LedgerError> {

@@ -12,7 +12,7 @@ use steady_core::idempotency::{Key, Scope, canonical_arguments};
 
 use crate::effect::{EffectError, EffectTx, Job, ReadTx, decode, job};
 use crate::error::LedgerError;
-use crate::file::{Access, Site};
+use crate::file::{Access, Found, Keeping, Site};
 use crate::guard::{Inside, Speaker};
 use crate::lane::Lane;
 use crate::options::{Entropy, Options};
@@ -69,7 +69,7 @@ impl Ledger {
             return Err(LedgerError::Reentrant);
         }
         let Options { schema, busy_timeout, retention, secret, clock, entropy, outbox_capacity, .. } = options;
-        let (horizon_ms, min_key_len) = (options.key_horizon.map(millis), options.min_key_len);
+        let keeping = Keeping { retention_ms: millis(retention), horizon_ms: options.key_horizon.map(millis) };
         let meters = SharedMeters::default();
         // A later reconnection must find the same file, wherever the process is by then.
         let path = std::path::absolute(path).map_err(|error| LedgerError::Storage(error.into()))?;
@@ -83,7 +83,7 @@ impl Ledger {
             opening: options.opening,
             network_file_system: options.network_file_system,
         });
-        let (db, secret, clock) = site.found(secret.as_ref(), &entropy, &schema, clock)?;
+        let Found { db, secret, clock, keeping } = site.found(secret.as_ref(), &entropy, &schema, clock, keeping)?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
         let reads = Reads::new(Arc::clone(&site));
         let lane = Lane::new(Arc::clone(&site), Access::Write, db);
@@ -94,9 +94,9 @@ impl Ledger {
                 secret,
                 clock,
                 entropy,
-                retention_ms,
-                horizon_ms,
-                min_key_len,
+                retention_ms: keeping.retention_ms,
+                horizon_ms: keeping.horizon_ms,
+                min_key_len: options.min_key_len,
                 outbox_capacity,
                 meters,
                 task_limits: options.tasks,

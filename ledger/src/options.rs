@@ -21,6 +21,9 @@ pub struct Options {
     /// How long to wait for other connections to the file, 24 days at most. Default: 5 s.
     pub busy_timeout: Duration,
     /// How long a result is replayed. After that its key is refused, and still never runs again. Default: 7 days.
+    ///
+    /// This and `key_horizon` are written down in the file: under [`Opening::Existing`] what its program last configured
+    /// counts instead.
     pub retention: Duration,
     /// How old a new key may be if it carries its time, as a UUID of version 7 and a ULID (in upper case) do. Older ones are
     /// refused before anything runs, and in return [`Ledger::collect`](crate::Ledger::collect) deletes their tombstones

@@ -8,3 +8,6 @@ ALTER TABLE ledger_key ADD COLUMN born_ms INTEGER;
 CREATE INDEX ledger_key_born ON ledger_key(born_ms) WHERE state = 5 AND born_ms IS NOT NULL;
 -- New keys that carry a time before this one are refused, as their tombstones may be gone.
 ALTER TABLE ledger_meta ADD COLUMN forgotten_ms INTEGER;
+-- What the program that owns the file has configured, for tools beside it. No horizon if there is none.
+ALTER TABLE ledger_meta ADD COLUMN retention_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ledger_meta ADD COLUMN horizon_ms INTEGER;
