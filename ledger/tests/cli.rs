@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
-use steady_ledger::{Begun, EffectError, Executed, External, Key, Ledger, Options, Request, Scope, Secret, rusqlite};
+use steady_ledger::{
+    Begun, EffectError, Executed, External, Key, Ledger, Message, Options, Request, Scope, Secret, TaskSpec, rusqlite,
+};
 
 /// What only the caller may see.
 const SECRET_RESULT: &str = "card-4111-1111-1111-1111";
