@@ -44,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) horizon_ms: Option<i64>,
     min_key_len: usize,
     outbox_capacity: u32,
+    max_lease: Duration,
     pub(crate) meters: SharedMeters,
     pub(crate) task_limits: TaskLimits,
     pub(crate) task_watchers: Arc<Watchers>,
@@ -98,6 +99,7 @@ impl Ledger {
                 horizon_ms: keeping.horizon_ms,
                 min_key_len: options.min_key_len,
                 outbox_capacity,
+                max_lease: options.max_lease,
                 meters,
                 task_limits: options.tasks,
                 task_watchers: Arc::default(),
@@ -261,6 +263,11 @@ impl Ledger {
         let reads = self.inner.reads.close();
         let reader = self.inner.reader.close();
         self.inner.writer.close().and(reader).and(reads)
+    }
+
+    /// A lease that may be given to whoever asks for this one.
+    pub(crate) fn lease(&self, asked: Duration) -> Duration {
+        asked.min(self.inner.max_lease)
     }
 
     pub(crate) fn site(&self) -> &Site {

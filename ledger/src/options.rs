@@ -49,6 +49,9 @@ pub struct Options {
     /// How large the write-ahead log may become, in bytes, and by one commit more. It grows for as long as somebody reads
     /// from one snapshot; beyond this, writes are refused as [`LedgerError::LogFull`] until that read ends. Default: 1 GiB.
     pub wal_limit: u64,
+    /// The longest lease of an outside effect, a message or a task; a longer one is cut to it. What its holder is lost with
+    /// stays as it is until the end of its lease: nobody can resolve it, and no other worker takes it. Default: 24 h.
+    pub max_lease: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
     /// Which files are opened. Default: every ledger, and new ones are created.
@@ -78,6 +81,7 @@ impl Default for Options {
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
             wal_limit: 1 << 30,
+            max_lease: Duration::from_secs(24 * 60 * 60),
             executor: Executor::Thread,
             opening: Opening::CreateOrMigrate,
             tasks: TaskLimits::default(),

@@ -7,6 +7,7 @@ mod external;
 mod external_model;
 mod files;
 mod inventory;
+mod leases;
 mod migration;
 mod model;
 mod once;
