@@ -6,6 +6,8 @@ mod effects;
 mod external;
 mod external_model;
 mod files;
+#[path = "../support/golden.rs"]
+mod golden;
 mod inventory;
 mod leases;
 mod migration;
