@@ -54,7 +54,8 @@ fn a_task_of_a_lease_without_end_goes_to_the_next_worker_after_a_day() {
     let claim = |owner| tasks.claim(&[&scope().operation], owner, Duration::MAX).unwrap();
     let first = claim("worker-1").unwrap();
     clock.pass(1);
-    tasks.checkpoint(&first.lease, steady_ledger::Progress::default()).unwrap();
+    let kept = tasks.checkpoint(&first.lease, steady_ledger::Progress::default()).unwrap();
+    assert!(!kept.cancel_requested);
     clock.pass(DAY - 1);
     assert!(claim("worker-2").is_none(), "a checkpoint extends it");
     clock.pass(1);
