@@ -43,7 +43,7 @@ impl Witness {
         let text = format!(r#"{{"kind":{kind}}}"#);
         let answer: Result<Executed<i64>, LedgerError> =
             ledger.execute(&Request::new(&scope(), &key(number), &text), move |tx| {
-                tx.execute("INSERT INTO effect(key, pad) VALUES (?1, '')", [format!("order-{number}")])?;
+                tx.execute("INSERT INTO effect(key, pad, message) VALUES (?1, '', 0)", [format!("order-{number}")])?;
                 if fails { Err(EffectError::Abort("planned".into())) } else { Ok(tx.last_insert_rowid()) }
             });
         match answer {
