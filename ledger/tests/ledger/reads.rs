@@ -80,3 +80,40 @@ fn the_log_is_bounded_while_somebody_reads() {
         assert!(!call(&shop.ledger, "order-8").unwrap().is_replay());
     }
 }
+
+#[test]
+fn reads_are_bounded_and_end_with_the_ledger() {
+    let shop = Shop::open_with(Options { busy_timeout: Duration::from_millis(50), ..options() });
+    let (enter, entered) = mpsc::channel();
+    let releases: Vec<_> = (0..8)
+        .map(|_| {
+            let (ledger, enter) = (shop.ledger.clone(), enter.clone());
+            let (release, released) = mpsc::channel::<()>();
+            let reader = thread::spawn(move || {
+                let read = ledger.read(|_| {
+                    enter.send(()).unwrap();
+                    let _ended = released.recv();
+                    Ok(())
+                });
+                read.unwrap();
+            });
+            entered.recv_timeout(HANG).unwrap();
+            (release, reader)
+        })
+        .collect();
+    assert_eq!(shop.ledger.stats().reading, 8);
+    let ninth = shop.ledger.read(|_| Ok(()));
+    assert!(matches!(ninth, Err(LedgerError::Busy { operation: None })), "{ninth:?}");
+    call(&shop.ledger, "order-7").unwrap().into_inner();
+    for (release, reader) in releases {
+        drop(release);
+        reader.join().unwrap();
+    }
+    assert_eq!((shop.reservations(), shop.ledger.stats().reading), (1, 0));
+    let ledger = shop.ledger.clone();
+    let panics = thread::spawn(move || ledger.read(|_| -> rusqlite::Result<()> { panic!("planned") }));
+    assert!(panics.join().is_err());
+    assert_eq!((shop.reservations(), shop.ledger.stats().reading), (1, 0), "a panic gives its place back");
+    shop.ledger.close().unwrap();
+    assert!(matches!(shop.ledger.read(|_| Ok(())), Err(LedgerError::Closed)));
+}
