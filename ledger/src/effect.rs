@@ -1,5 +1,8 @@
 //! Decides what an effect can do to the database, and what becomes of what it returns.
 
+use std::cell::RefCell;
+use std::fmt;
+
 use rusqlite::{Connection, Params, Row, Statement, ffi};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -11,13 +14,22 @@ use crate::outbox::message::{EnqueueError, Message, Outgoing, enqueue};
 /// Why an effect did not succeed. What it wrote is rolled back in either case.
 ///
 /// Every error converts into [`EffectError::Abort`], so `?` never makes a technical failure final.
-#[derive(Debug)]
 #[expect(clippy::exhaustive_enums, reason = "a failure is either the business's answer or it is not")]
 pub enum EffectError<T> {
     /// The business refuses, for good: this answer is stored, and replayed to every retry.
     Reject(T),
     /// Something failed: nothing is stored, and a retry runs the effect again.
     Abort(BoxError),
+}
+
+/// Shows no refusal: it is a result.
+impl<T> fmt::Debug for EffectError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Reject(_) => f.write_str("Reject(..)"),
+            Self::Abort(cause) => f.debug_tuple("Abort").field(cause).finish(),
+        }
+    }
 }
 
 impl<T, E: std::error::Error + Send + Sync + 'static> From<E> for EffectError<T> {
@@ -67,7 +79,6 @@ pub(crate) fn decode<T: DeserializeOwned>(body: &[u8]) -> Option<T> {
 /// It may read and write rows of the application's tables. It may not end or nest transactions, change the schema or
 /// settings, attach files, or touch tables named `ledger_*`: such a statement fails, and so does the whole call, even if
 /// the effect goes on. Compiled statements are kept, so pass values as parameters, not in the text.
-#[derive(Debug)]
 pub struct EffectTx<'a> {
     rows: Rows<'a>,
     outgoing: Option<&'a mut Vec<Outgoing>>,
@@ -75,7 +86,12 @@ pub struct EffectTx<'a> {
 
 impl<'a> EffectTx<'a> {
     pub(crate) fn new(conn: &'a Connection, outgoing: Option<&'a mut Vec<Outgoing>>) -> Self {
-        Self { rows: Rows { conn }, outgoing }
+        Self { rows: Rows::new(conn), outgoing }
+    }
+
+    /// What SQLite said when it ended the transaction, if it did.
+    pub(crate) fn into_loss(self) -> Option<BoxError> {
+        self.rows.loss.into_inner()
     }
 
     /// Runs one statement. Returns how many rows it changed.
@@ -136,15 +152,23 @@ impl<'a> EffectTx<'a> {
     }
 }
 
+/// Shows neither the database nor a message.
+impl fmt::Debug for EffectTx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EffectTx")
+            .field("messages", &self.outgoing.as_ref().map(|all| all.len()))
+            .finish_non_exhaustive()
+    }
+}
+
 /// One snapshot of the database, to read the application's tables from.
-#[derive(Debug)]
 pub struct ReadTx<'a> {
     rows: Rows<'a>,
 }
 
 impl<'a> ReadTx<'a> {
     pub(crate) fn new(conn: &'a Connection) -> Self {
-        Self { rows: Rows { conn } }
+        Self { rows: Rows::new(conn) }
     }
 
     /// The first row of a query.
@@ -176,13 +200,25 @@ impl<'a> ReadTx<'a> {
     }
 }
 
-/// Queries inside a transaction.
-#[derive(Debug)]
-struct Rows<'a> {
-    conn: &'a Connection,
+/// Does not show the database.
+impl fmt::Debug for ReadTx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReadTx").finish_non_exhaustive()
+    }
 }
 
-impl Rows<'_> {
+/// Queries inside a transaction.
+struct Rows<'a> {
+    conn: &'a Connection,
+    /// The error with which the transaction ended, as a text: the error itself is the effect's, which may drop it.
+    loss: RefCell<Option<BoxError>>,
+}
+
+impl<'a> Rows<'a> {
+    fn new(conn: &'a Connection) -> Self {
+        Self { conn, loss: RefCell::default() }
+    }
+
     /// Refuses to go on without a transaction: each statement would commit by itself.
     fn check(&self) -> rusqlite::Result<()> {
         if !self.conn.is_autocommit() {
@@ -196,7 +232,17 @@ impl Rows<'_> {
     /// could be one of those is compiled anew, so that the guard is asked.
     fn with<R>(&self, sql: &str, work: impl FnOnce(&mut Statement<'_>) -> rusqlite::Result<R>) -> rusqlite::Result<R> {
         self.check()?;
-        if names_ledger(sql) { work(&mut self.conn.prepare(sql)?) } else { work(&mut *self.conn.prepare_cached(sql)?) }
+        let done = if names_ledger(sql) {
+            work(&mut self.conn.prepare(sql)?)
+        } else {
+            work(&mut *self.conn.prepare_cached(sql)?)
+        };
+        if let Err(error) = &done
+            && self.conn.is_autocommit()
+        {
+            self.loss.replace(Some(error.to_string().into()));
+        }
+        done
     }
 
     fn first<R>(

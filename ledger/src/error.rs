@@ -86,14 +86,19 @@ pub enum LedgerError {
     #[error("the operation panicked and was rolled back: fix it, then retry with the same key")]
     Panicked,
     /// The effect tried something that only the ledger may do: to end its transaction, change the schema or settings,
-    /// or touch the ledger's own tables.
+    /// or touch the ledger's own tables. Or the schema option names one of those.
     #[error(
-        "the operation used SQL that an effect may not use, and was rolled back: let it only read and write its own rows"
+        "SQL of the application used what is the ledger's alone, and was rolled back: let an effect only read and write \
+         its own rows, and let the schema option only define tables of its own"
     )]
     Forbidden,
-    /// A statement of the effect made SQLite end the transaction, as `INSERT OR ROLLBACK` or a full disk does.
-    #[error("a statement of the operation ended its transaction: nothing was kept, replace OR ROLLBACK by OR ABORT")]
-    TransactionLost,
+    /// A statement of the effect made SQLite end the transaction, as `INSERT OR ROLLBACK` or a full disk does. The source
+    /// is what SQLite said then, if it is known.
+    #[error(
+        "a statement of the operation ended its transaction, so nothing was kept: see the source; replace OR ROLLBACK by \
+         OR ABORT if it has that"
+    )]
+    TransactionLost(#[source] Option<BoxError>),
     /// The effect's SQL ran for longer than [`Options::effect_time`](crate::Options::effect_time).
     #[error(
         "the operation's SQL ran for longer than its limit and was rolled back: make it shorter, or raise the limit"
@@ -119,6 +124,14 @@ pub enum LedgerError {
     Busy {
         /// The operation whose effect holds the writer, if it is this ledger's.
         operation: Option<Box<str>>,
+    },
+    /// The write-ahead log is as large as [`Options::wal_limit`](crate::Options::wal_limit) allows, as somebody reads from
+    /// an old snapshot.
+    #[error("the ledger's log is full, as {} from an old snapshot: end that read, then retry with the same key", Readers(*.reading))]
+    LogFull {
+        /// How many reads of this ledger ([`Ledger::read`](crate::Ledger::read)) are under way. If there is none, it is
+        /// another connection: a backup, a check, or another process.
+        reading: u64,
     },
     /// As many messages as fit wait in the outbox. The effect is rolled back.
     #[error("the outbox is full: let its relays deliver, then retry with the same key")]
@@ -170,6 +183,13 @@ pub enum LedgerError {
         /// Its version number, as in `sqlite3_libversion_number`.
         version: i32,
     },
+    /// The file lies on a file system that other machines share: see
+    /// [`Options::network_file_system`](crate::Options::network_file_system). It was not touched.
+    #[error("the file is on a network file system ({kind}), where commits can be lost: put it on a local disk")]
+    NetworkFileSystem {
+        /// The type of the file system, as the system names it.
+        kind: Box<str>,
+    },
     /// The file cannot have a write-ahead log here.
     #[error("the database cannot use a write-ahead log (journal mode {mode}): put it on a local, writable file system")]
     NoWal {
@@ -187,6 +207,18 @@ impl fmt::Display for Blamed<'_> {
     }
 }
 
+/// Who keeps the log from being emptied.
+struct Readers(u64);
+
+impl fmt::Display for Readers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("another connection reads"),
+            reading => write!(f, "one of {reading} reads of this ledger, or another connection, reads"),
+        }
+    }
+}
+
 impl From<rusqlite::Error> for LedgerError {
     fn from(error: rusqlite::Error) -> Self {
         Self::from_sqlite(&Arc::new(error))
@@ -201,7 +233,7 @@ impl LedgerError {
             Self::Aborted(_)
                 | Self::Panicked
                 | Self::Forbidden
-                | Self::TransactionLost
+                | Self::TransactionLost(_)
                 | Self::TimeLimit
                 | Self::NotFinal
                 | Self::Encoding
@@ -213,6 +245,7 @@ impl LedgerError {
         match self {
             Self::Busy { operation } => Self::Busy { operation: operation.clone() },
             Self::Corrupt { part } => Self::Corrupt { part },
+            Self::LogFull { reading } => Self::LogFull { reading: *reading },
             Self::Closed => Self::Closed,
             Self::ForeignFile => Self::ForeignFile,
             Self::NewerSchema { found, known } => Self::NewerSchema { found: *found, known: *known },
@@ -235,13 +268,14 @@ impl LedgerError {
             | Self::Aborted(_)
             | Self::Panicked
             | Self::Forbidden
-            | Self::TransactionLost
+            | Self::TransactionLost(_)
             | Self::TimeLimit
             | Self::NotFinal
             | Self::Encoding
             | Self::Reentrant
             | Self::CommitUnknown(_)
             | Self::OldSqlite { .. }
+            | Self::NetworkFileSystem { .. }
             | Self::NoWal { .. } => Self::Storage(self.chain().into()),
         }
     }

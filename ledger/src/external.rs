@@ -52,7 +52,8 @@ use store::Token;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct External {
-    /// How long one attempt may take, from [`Ledger::begin`] to the last byte of its answer. Then it is in doubt.
+    /// How long one attempt may take, from [`Ledger::begin`] to the last byte of its answer. Then it is in doubt. Cut to
+    /// [`Options::max_lease`](crate::Options::max_lease).
     pub lease: Duration,
     /// What the other system does with a request that it has seen. Default: nobody knows.
     pub upstream: Upstream,
@@ -210,11 +211,11 @@ impl Ledger {
         request: &Request<'_>,
         external: &External,
     ) -> Result<Begun<T>, LedgerError> {
-        let beginning = self.beginning(request)?;
+        let beginning = self.beginning(request, external)?;
         if let Some(answer) = self.known(&beginning.call)? {
             return replayed(&answer, self);
         }
-        let began = self.inner.writer.wait(beginning.unit(*external))?;
+        let began = self.inner.writer.wait(beginning.unit())?;
         beginning.end(self.clone(), began)
     }
 
@@ -230,8 +231,8 @@ impl Ledger {
         external: &External,
     ) -> impl Future<Output = Result<Begun<T>, LedgerError>> + Send + use<T> {
         let ledger = self.clone();
-        let begun = self.beginning(request).and_then(|beginning| {
-            let answering = ledger.inner.writer.submit(beginning.unit(*external))?;
+        let begun = self.beginning(request, external).and_then(|beginning| {
+            let answering = ledger.inner.writer.submit(beginning.unit())?;
             Ok((beginning, answering))
         });
         async move {
@@ -331,8 +332,9 @@ impl Ledger {
         Ok(settle(stored.filter(is_final), call)?.map(|answer| answer.body))
     }
 
-    fn beginning(&self, request: &Request<'_>) -> Result<Beginning, LedgerError> {
-        Ok(Beginning { call: Arc::new(self.call(request)?), token: self.inner.entropy.bytes()? })
+    fn beginning(&self, request: &Request<'_>, external: &External) -> Result<Beginning, LedgerError> {
+        let external = External { lease: self.lease(external.lease), ..*external };
+        Ok(Beginning { call: Arc::new(self.call(request)?), token: self.inner.entropy.bytes()?, external })
     }
 }
 
@@ -346,11 +348,13 @@ fn replayed<T: DeserializeOwned>(body: &[u8], ledger: &Ledger) -> Result<Begun<T
 struct Beginning {
     call: Arc<Call>,
     token: Token,
+    external: External,
 }
 
 impl Beginning {
-    fn unit(&self, external: External) -> (Unit<Began>, Answering<Began>) {
-        let (call, later, token) = (Arc::clone(&self.call), Arc::clone(&self.call), self.token);
+    fn unit(&self) -> (Unit<Began>, Answering<Began>) {
+        let (call, later, token, external) =
+            (Arc::clone(&self.call), Arc::clone(&self.call), self.token, self.external);
         let (unit, answering) = Unit::new(&self.call.scope.operation, move |db| run::begin(db, &call, external, token));
         (unit.look_up(move |db| run::look_up_begin(db, &later, token)), answering)
     }

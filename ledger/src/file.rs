@@ -16,7 +16,8 @@ use rusqlite::{Connection, OpenFlags};
 
 use crate::error::LedgerError;
 use crate::external::store::sweep;
-use crate::guard::{Guard, Speaker};
+use crate::guard::{Guard, Speaker, has_ledgers_name};
+use crate::mount;
 use crate::options::{Clock, Durability, Entropy, Opening};
 use crate::schema;
 use crate::secret::Secret;
@@ -55,6 +56,24 @@ pub(crate) struct Site {
     pub(crate) effect_time: Duration,
     pub(crate) meters: SharedMeters,
     pub(crate) opening: Opening,
+    pub(crate) network_file_system: bool,
+}
+
+/// For how long a program keeps what, in milliseconds. It is written down for tools beside it.
+#[derive(Clone, Copy)]
+pub(crate) struct Keeping {
+    /// See [`Options::retention`](crate::Options::retention).
+    pub(crate) retention_ms: i64,
+    /// See [`Options::key_horizon`](crate::Options::key_horizon).
+    pub(crate) horizon_ms: Option<i64>,
+}
+
+/// A connection to a ledger, and what is the same for all of them.
+pub(crate) struct Found {
+    pub(crate) db: Db,
+    pub(crate) secret: Secret,
+    pub(crate) clock: Timekeeper,
+    pub(crate) keeping: Keeping,
 }
 
 /// What is in a file.
@@ -68,17 +87,19 @@ enum Content {
 
 impl Site {
     /// Makes the file a ledger if it is new, brings the application's tables into it, and returns a connection to it
-    /// with its secret and its time.
+    /// with its secret and its time. A file that is to be left as it is keeps what it was last told to keep.
     pub(crate) fn found(
         &self,
         secret: Option<&Secret>,
         entropy: &Entropy,
         schema: &str,
         clock: Clock,
-    ) -> Result<(Db, Secret, Timekeeper), LedgerError> {
-        let version = rusqlite::version_number();
-        if version < MIN_SQLITE {
-            return Err(LedgerError::OldSqlite { version });
+        keeping: Keeping,
+    ) -> Result<Found, LedgerError> {
+        check_sqlite(rusqlite::version_number())?;
+        // What a VFS of the deployment's own does with the path is not known.
+        if !self.network_file_system && self.vfs.is_none() {
+            mount::check(&self.path)?;
         }
         if self.opening == Opening::Existing {
             return self.existing(secret, clock);
@@ -92,12 +113,12 @@ impl Site {
         let guard = Guard::install(&mut conn, self.effect_time)?;
         self.watch_log(&mut conn)?;
         let db = Db { conn, guard };
-        let (secret, clock) = initialise(&db, secret, entropy, schema, clock)?;
-        Ok((db, secret, clock))
+        let (secret, clock) = initialise(&db, secret, entropy, schema, clock, keeping)?;
+        Ok(Found { db, secret, clock, keeping })
     }
 
     /// A connection to a ledger that is left as it is.
-    fn existing(&self, secret: Option<&Secret>, clock: Clock) -> Result<(Db, Secret, Timekeeper), LedgerError> {
+    fn existing(&self, secret: Option<&Secret>, clock: Clock) -> Result<Found, LedgerError> {
         let db = self.connect(Access::Write)?;
         match look(&db.conn)? {
             Content::Ledger { schema: schema::NEWEST } => {}
@@ -108,7 +129,8 @@ impl Site {
         }
         let secret = read_secret(&db.conn, secret)?;
         let clock = Timekeeper::new(clock, &db.conn)?;
-        Ok((db, secret, clock))
+        let keeping = Keeping::read(&db.conn)?;
+        Ok(Found { db, secret, clock, keeping })
     }
 
     /// Another connection to a file that is a ledger.
@@ -194,6 +216,11 @@ impl Site {
     }
 }
 
+/// Refuses a SQLite that loses commits.
+fn check_sqlite(version: i32) -> Result<(), LedgerError> {
+    if version < MIN_SQLITE { Err(LedgerError::OldSqlite { version }) } else { Ok(()) }
+}
+
 /// Looks at a file outside of a transaction: in one snapshot, as another process may be creating it.
 fn look(conn: &Connection) -> Result<Content, LedgerError> {
     let snapshot = conn.unchecked_transaction()?;
@@ -225,7 +252,11 @@ fn initialise(
     entropy: &Entropy,
     schema: &str,
     clock: Clock,
+    keeping: Keeping,
 ) -> Result<(Secret, Timekeeper), LedgerError> {
+    if has_ledgers_name(schema) {
+        return Err(LedgerError::Forbidden);
+    }
     let transaction = Transaction::begin(db)?;
     // Another process may have been here since the first look.
     let found = match content(&db.conn)? {
@@ -249,6 +280,7 @@ fn initialise(
         db.conn.pragma_update(None, "application_id", APPLICATION_ID)?;
     }
     let secret = read_secret(&db.conn, configured)?;
+    keeping.write(&db.conn)?;
     let clock = Timekeeper::new(clock, &db.conn)?;
     // Whatever an earlier process left unsaid is in doubt as soon as its lease is over.
     sweep(&db.conn, clock.tick(&db.conn)?)?;
@@ -273,10 +305,43 @@ fn sync_log(conn: &Connection, schema: i64) -> rusqlite::Result<()> {
     conn.pragma_update(None, "user_version", schema)
 }
 
+impl Keeping {
+    fn write(self, conn: &Connection) -> rusqlite::Result<()> {
+        let update = "UPDATE ledger_meta SET retention_ms = ?1, horizon_ms = ?2
+                      WHERE id = 1 AND (retention_ms <> ?1 OR horizon_ms IS NOT ?2)";
+        conn.execute(update, (self.retention_ms, self.horizon_ms)).map(drop)
+    }
+
+    fn read(conn: &Connection) -> rusqlite::Result<Self> {
+        conn.query_row("SELECT retention_ms, horizon_ms FROM ledger_meta WHERE id = 1", [], |row| {
+            Ok(Self { retention_ms: row.get(0)?, horizon_ms: row.get(1)? })
+        })
+    }
+}
+
 fn read_secret(conn: &Connection, configured: Option<&Secret>) -> Result<Secret, LedgerError> {
     let row = "SELECT secret, secret_check FROM ledger_meta WHERE id = 1";
     let (kept, check) =
         conn.query_row(row, [], |row| Ok((row.get::<_, Option<[u8; 32]>>(0)?, row.get::<_, [u8; 32]>(1)?)))?;
     let secret = configured.cloned().or_else(|| kept.map(Secret::new)).ok_or(LedgerError::WrongSecret)?;
     if secret.check() == check { Ok(secret) } else { Err(LedgerError::WrongSecret) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sqlite_that_loses_commits_is_refused() {
+        for version in [0, 3_007_000, 3_050_004, 3_051_002] {
+            let refused = check_sqlite(version);
+            assert!(
+                matches!(refused, Err(LedgerError::OldSqlite { version: found }) if found == version),
+                "{refused:?}"
+            );
+        }
+        for version in [3_051_003, 3_052_000, 4_000_000] {
+            assert!(check_sqlite(version).is_ok(), "{version}");
+        }
+    }
 }

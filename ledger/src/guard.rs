@@ -144,6 +144,7 @@ fn may_effect(action: &AuthAction<'_>) -> bool {
     match action {
         AuthAction::Select | AuthAction::Recursive | AuthAction::Function { .. } => true,
         AuthAction::Read { table_name, .. } => !is_ledgers(table_name),
+        AuthAction::Pragma { pragma_name, pragma_value } => is_of_tables(pragma_name, *pragma_value),
         AuthAction::Insert { table_name }
         | AuthAction::Delete { table_name }
         | AuthAction::Update { table_name, .. } => !is_ledgers(table_name) && !is_sqlites(table_name),
@@ -158,15 +159,17 @@ fn may_schema(action: &AuthAction<'_>) -> bool {
         | AuthAction::Savepoint { .. }
         | AuthAction::Attach { .. }
         | AuthAction::Detach { .. }
-        | AuthAction::Pragma { .. }
         // What is temporary hides tables of the same name from this connection, and is gone with it.
         | AuthAction::CreateTempTable { .. }
         | AuthAction::CreateTempIndex { .. }
         | AuthAction::CreateTempTrigger { .. }
         | AuthAction::CreateTempView { .. }
         | AuthAction::Unknown { .. } => false,
+        AuthAction::Pragma { pragma_name, pragma_value } => is_of_tables(pragma_name, *pragma_value),
         AuthAction::CreateView { view_name } => !is_ledgers(view_name),
         AuthAction::Read { table_name, .. }
+        // Without a name it is asked about each table, so also about the ledger's, whose plans must not change.
+        | AuthAction::Analyze { table_name }
         | AuthAction::Insert { table_name }
         | AuthAction::Delete { table_name }
         | AuthAction::Update { table_name, .. }
@@ -182,6 +185,12 @@ fn may_schema(action: &AuthAction<'_>) -> bool {
     }
 }
 
+/// Whether it is a question that SQLite's own kinds of tables ask when they are used: FTS5 whether another connection has
+/// written, R-Tree how large a page is. Each has one without a value, which changes nothing.
+fn is_of_tables(pragma: &str, value: Option<&str>) -> bool {
+    value.is_none() && ["data_version", "page_size"].iter().any(|known| pragma.eq_ignore_ascii_case(known))
+}
+
 /// What the names of the ledger's tables start with.
 const PREFIX: &str = "ledger_";
 
@@ -193,6 +202,18 @@ fn is_ledgers(table: &str) -> bool {
 /// Whether SQL names anything of the ledger's, as every statement of the ledger itself does.
 pub(crate) fn names_ledger(sql: &str) -> bool {
     sql.as_bytes().windows(PREFIX.len()).any(|part| part.eq_ignore_ascii_case(PREFIX.as_bytes()))
+}
+
+/// Whether a word of this SQL starts as the names of the ledger's tables do. Some of what binds a table to another, such
+/// as `REFERENCES`, SQLite asks nobody about.
+pub(crate) fn has_ledgers_name(sql: &str) -> bool {
+    let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | 0x80..);
+    let bytes = sql.as_bytes();
+    (0..bytes.len()).any(|at| {
+        let (before, rest) = bytes.split_at(at);
+        let part = rest.get(..PREFIX.len());
+        part.is_some_and(|part| part.eq_ignore_ascii_case(PREFIX.as_bytes())) && !before.last().is_some_and(is_of_word)
+    })
 }
 
 fn is_sqlites(table: &str) -> bool {

@@ -12,10 +12,11 @@ use steady_core::idempotency::{Key, Scope, canonical_arguments};
 
 use crate::effect::{EffectError, EffectTx, Job, ReadTx, decode, job};
 use crate::error::LedgerError;
-use crate::file::{Access, Site};
+use crate::file::{Access, Found, Keeping, Site};
 use crate::guard::{Inside, Speaker};
 use crate::lane::Lane;
 use crate::options::{Entropy, Options};
+use crate::reads::Reads;
 use crate::record::{self, Call};
 use crate::request::{Executed, Reconciled, Request, Unkeyed};
 use crate::secret::Secret;
@@ -43,11 +44,14 @@ pub(crate) struct Inner {
     pub(crate) horizon_ms: Option<i64>,
     min_key_len: usize,
     outbox_capacity: u32,
+    max_lease: Duration,
     pub(crate) meters: SharedMeters,
     pub(crate) task_limits: TaskLimits,
     pub(crate) task_watchers: Arc<Watchers>,
     site: Arc<Site>,
+    /// For the ledger's own questions, which are short.
     pub(crate) reader: Lane,
+    reads: Reads,
     pub(crate) writer: Writer,
 }
 
@@ -60,13 +64,13 @@ impl Ledger {
     /// # Errors
     ///
     /// [`LedgerError::ForeignFile`] and [`LedgerError::NewerSchema`] leave the file as it was. A failure of
-    /// [`Options::schema`] is [`LedgerError::Storage`].
+    /// [`Options::schema`] is [`LedgerError::Storage`], or [`LedgerError::Forbidden`] if it names anything `ledger_*`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, LedgerError> {
         if Inside::is_here() {
             return Err(LedgerError::Reentrant);
         }
         let Options { schema, busy_timeout, retention, secret, clock, entropy, outbox_capacity, .. } = options;
-        let (horizon_ms, min_key_len) = (options.key_horizon.map(millis), options.min_key_len);
+        let keeping = Keeping { retention_ms: millis(retention), horizon_ms: options.key_horizon.map(millis) };
         let meters = SharedMeters::default();
         // A later reconnection must find the same file, wherever the process is by then.
         let path = std::path::absolute(path).map_err(|error| LedgerError::Storage(error.into()))?;
@@ -78,26 +82,30 @@ impl Ledger {
             effect_time: options.effect_time,
             meters: Arc::clone(&meters),
             opening: options.opening,
+            network_file_system: options.network_file_system,
         });
-        let (db, secret, clock) = site.found(secret.as_ref(), &entropy, &schema, clock)?;
+        let Found { db, secret, clock, keeping } = site.found(secret.as_ref(), &entropy, &schema, clock, keeping)?;
         let reader = Lane::new(Arc::clone(&site), Access::Read, site.connect(Access::Read)?);
+        let reads = Reads::new(Arc::clone(&site));
         let lane = Lane::new(Arc::clone(&site), Access::Write, db);
-        let writer = Writer::start(lane, options.executor, options.effect_time, Arc::clone(&meters))?;
-        let retention_ms = millis(retention);
+        let writer =
+            Writer::start(lane, options.executor, options.effect_time, options.wal_limit, Arc::clone(&meters))?;
         Ok(Self {
             inner: Arc::new(Inner {
                 secret,
                 clock,
                 entropy,
-                retention_ms,
-                horizon_ms,
-                min_key_len,
+                retention_ms: keeping.retention_ms,
+                horizon_ms: keeping.horizon_ms,
+                min_key_len: options.min_key_len,
                 outbox_capacity,
+                max_lease: options.max_lease,
                 meters,
                 task_limits: options.tasks,
                 task_watchers: Arc::default(),
                 site,
                 reader,
+                reads,
                 writer,
             }),
         })
@@ -114,8 +122,10 @@ impl Ledger {
     ///
     /// # Errors
     ///
-    /// Each variant of [`LedgerError`] says what is certain about the effect; all but [`LedgerError::CommitUnknown`],
-    /// [`LedgerError::InDoubt`], [`LedgerError::ResultExpired`] and [`LedgerError::Corrupt`] mean that it is not there.
+    /// Each variant of [`LedgerError`] says what is certain about the effect. It may be there, or an earlier one under this
+    /// key, after [`LedgerError::CommitUnknown`], [`LedgerError::InDoubt`], [`LedgerError::InFlight`],
+    /// [`LedgerError::ResultExpired`], [`LedgerError::KeyTooOld`], [`LedgerError::ResultType`],
+    /// [`LedgerError::Mismatch`] and [`LedgerError::Corrupt`]; all others mean that it is not.
     pub fn execute<T, F>(&self, request: &Request<'_>, effect: F) -> Result<Executed<T>, LedgerError>
     where
         T: Serialize + DeserializeOwned,
@@ -211,19 +221,26 @@ impl Ledger {
         self.inner.reader.with(|db| record::unkeyed(&db.conn, scope))
     }
 
-    /// Reads the application's tables, in one snapshot. Other reads wait for it: keep it short.
+    /// Reads the application's tables, in one snapshot, on a connection of its own: neither calls nor other reads wait
+    /// for it. The write-ahead log keeps growing until it ends: see [`Options::wal_limit`].
     ///
     /// # Errors
     ///
-    /// What `work` returned, as [`LedgerError::Storage`] or a closer variant.
+    /// What `work` returned, as [`LedgerError::Storage`] or a closer variant; [`LedgerError::TimeLimit`] if its SQL ran
+    /// for longer than [`Options::effect_time`]; [`LedgerError::Busy`] if eight other reads went on for the whole
+    /// [`Options::busy_timeout`].
     pub fn read<R>(&self, work: impl FnOnce(&ReadTx<'_>) -> rusqlite::Result<R>) -> Result<R, LedgerError> {
-        self.inner.reader.with(|db| {
+        self.inner.reads.with(|db| {
             let snapshot = db.conn.unchecked_transaction()?;
             let result = {
                 let _speaking = db.guard.speak(Speaker::Effect);
+                let _limit = db.guard.limit_time();
                 let _inside = Inside::enter();
                 work(&ReadTx::new(&db.conn))
             };
+            if db.guard.is_out_of_time() {
+                return Err(LedgerError::TimeLimit);
+            }
             snapshot.finish()?;
             Ok(result?)
         })
@@ -243,8 +260,14 @@ impl Ledger {
     ///
     /// [`LedgerError::Storage`]. What was acknowledged is durable all the same.
     pub fn close(&self) -> Result<(), LedgerError> {
+        let reads = self.inner.reads.close();
         let reader = self.inner.reader.close();
-        self.inner.writer.close().and(reader)
+        self.inner.writer.close().and(reader).and(reads)
+    }
+
+    /// A lease that may be given to whoever asks for this one.
+    pub(crate) fn lease(&self, asked: Duration) -> Duration {
+        asked.min(self.inner.max_lease)
     }
 
     pub(crate) fn site(&self) -> &Site {

@@ -43,7 +43,8 @@
 //!   itself while a step outside of the file may be under way.
 //!
 //! The promise covers power cuts as far as the disk keeps what it says it has synced, and one machine: SQLite's
-//! write-ahead log does not work over network file systems.
+//! write-ahead log does not work over network file systems, so on Linux a file on one is refused. The log is bounded
+//! ([`Options::wal_limit`]): while somebody reads for long, writes are refused in the end.
 #![forbid(unsafe_code)]
 
 pub mod admin;
@@ -55,9 +56,11 @@ mod file;
 mod guard;
 mod lane;
 mod ledger;
+mod mount;
 mod mutant;
 mod options;
 mod outbox;
+mod reads;
 mod record;
 mod request;
 mod retention;

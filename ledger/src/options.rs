@@ -16,11 +16,14 @@ use crate::task::TaskLimits;
 pub struct Options {
     /// SQL that creates the application's own tables in the ledger's file, so that effects can use them. It runs in one
     /// transaction at every open, so it must be idempotent (`CREATE TABLE IF NOT EXISTS`). It may not end that
-    /// transaction, set pragmas, or name anything `ledger_*`. Default: none.
+    /// transaction, set pragmas, or name anything `ledger_*`, not even in a comment. Default: none.
     pub schema: Cow<'static, str>,
     /// How long to wait for other connections to the file, 24 days at most. Default: 5 s.
     pub busy_timeout: Duration,
     /// How long a result is replayed. After that its key is refused, and still never runs again. Default: 7 days.
+    ///
+    /// This and `key_horizon` are written down in the file: under [`Opening::Existing`] what its program last configured
+    /// counts instead.
     pub retention: Duration,
     /// How old a new key may be if it carries its time, as a UUID of version 7 and a ULID (in upper case) do. Older ones are
     /// refused before anything runs, and in return [`Ledger::collect`](crate::Ledger::collect) deletes their tombstones
@@ -39,16 +42,26 @@ pub struct Options {
     pub entropy: Entropy,
     /// What an answer survives. Default: a power cut.
     pub durability: Durability,
-    /// How long the SQL of one effect may run: after that it is interrupted and rolled back. Rust code between
+    /// How long the SQL of one effect or read may run: after that it is interrupted and rolled back. Rust code between
     /// statements cannot be stopped; an effect that is stuck in it turns later calls away as
-    /// [`LedgerError::Busy`] after the same time. Default: 5 s.
+    /// [`LedgerError::Busy`] after the same time, on a thread of the ledger's own: see [`Executor`]. Default: 5 s.
     pub effect_time: Duration,
+    /// How large the write-ahead log may become, in bytes, and by one commit more. It grows for as long as somebody reads
+    /// from one snapshot; beyond this, writes are refused as [`LedgerError::LogFull`] until that read ends. Default: 1 GiB.
+    pub wal_limit: u64,
+    /// The longest lease of an outside effect, a message or a task; a longer one is cut to it. What its holder is lost with
+    /// stays as it is until the end of its lease: nobody can resolve it, and no other worker takes it. Default: 24 h.
+    pub max_lease: Duration,
     /// Who runs what writes. Default: a thread of the ledger's own.
     pub executor: Executor,
     /// Which files are opened. Default: every ledger, and new ones are created.
     pub opening: Opening,
     /// How many tasks there may be, and how large. Default: see [`TaskLimits`].
     pub tasks: TaskLimits,
+    /// Whether to take a file on a network file system, where SQLite's write-ahead log can lose commits and damage the
+    /// file as soon as a second machine opens it. On Linux such a file is refused as
+    /// [`LedgerError::NetworkFileSystem`]; elsewhere, and under a VFS of your own, nothing is looked at. Default: false.
+    pub network_file_system: bool,
     /// The name of the SQLite VFS that the file is opened with; it must be registered. Default: SQLite's default.
     pub vfs: Option<Cow<'static, str>>,
 }
@@ -67,9 +80,12 @@ impl Default for Options {
             entropy: Entropy::default(),
             durability: Durability::Full,
             effect_time: Duration::from_secs(5),
+            wal_limit: 1 << 30,
+            max_lease: Duration::from_secs(24 * 60 * 60),
             executor: Executor::Thread,
             opening: Opening::CreateOrMigrate,
             tasks: TaskLimits::default(),
+            network_file_system: false,
             vfs: None,
         }
     }
@@ -104,6 +120,7 @@ pub enum Executor {
     /// A thread of the ledger's own, which gathers the calls that wait into one commit.
     Thread,
     /// The thread that calls, one call after another. Deterministic, and without group commit; an async call blocks.
+    /// **Nothing turns later calls away while an effect is stuck: they wait for it, for as long as it takes.**
     Inline,
 }
 

@@ -168,8 +168,8 @@ impl Ledger {
 }
 
 impl Outbox {
-    /// Takes up to `max` messages (256 at most) that are due, to send each within `lease`. That they are being sent is
-    /// durable before this returns.
+    /// Takes up to `max` messages (256 at most) that are due, to send each within `lease`, which is cut to
+    /// [`Options::max_lease`](crate::Options::max_lease). That they are being sent is durable before this returns.
     ///
     /// A lease ends with the deadline of its message. Messages whose lease is over without a word are found here: see
     /// [`Report::InDoubt`].
@@ -288,7 +288,7 @@ impl Outbox {
         let token = self.ledger.inner.entropy.bytes()?;
         let side = Arc::new(self.side());
         let later = Arc::clone(&side);
-        let max = max.min(MAX_CLAIM);
+        let (max, lease) = (max.min(MAX_CLAIM), self.ledger.lease(lease));
         let (unit, answering) = Unit::new("outbox", move |db| run::claim(db, &side, token, max, millis(lease)));
         Ok(((unit.look_up(move |db| run::look_up_claim(db, &later, token)), answering), token))
     }

@@ -183,7 +183,7 @@ mod tests {
     use rusqlite::StatementStatus;
 
     use super::*;
-    use crate::file::{Access, Site};
+    use crate::file::{Access, Keeping, Site};
     use crate::options::{Clock, Durability, Entropy, Opening};
 
     /// A lookup takes some microseconds, and to compile its statement several times as long.
@@ -198,8 +198,10 @@ mod tests {
             effect_time: Duration::from_secs(5),
             meters: Arc::default(),
             opening: Opening::CreateOrMigrate,
+            network_file_system: false,
         };
-        let (writer, ..) = site.found(None, &Entropy::default(), "", Clock::default()).unwrap();
+        let keeping = Keeping { retention_ms: 0, horizon_ms: None };
+        let writer = site.found(None, &Entropy::default(), "", Clock::default(), keeping).unwrap().db;
         let reader = site.connect(Access::Read).unwrap();
         for db in [&writer, &reader] {
             for key in ["order-1", "order-2", "order-3"] {

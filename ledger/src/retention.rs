@@ -86,7 +86,8 @@ impl Ledger {
     }
 
     /// Deletes what is past its retention, up to `limit` rows, at most 500 in one transaction. Call it now and then, from
-    /// a thread that may block; nothing is collected by itself.
+    /// a thread that may block; nothing is collected by itself. Tasks go by [`Tasks::collect_expired`](crate::Tasks::collect_expired),
+    /// free pages of the file by [`Ledger::shrink`].
     ///
     /// Time counts as the latest that the file has seen: a clock that goes back makes nothing young again, and one that
     /// jumps ahead by more than an hour deletes nothing until a call at least a minute later confirms it.

@@ -10,8 +10,11 @@ use crate::ledger::Ledger;
 #[non_exhaustive]
 pub struct Stats {
     /// Bytes of the write-ahead log in use, as of the last commit of this handle. It grows for as long as somebody reads
-    /// from one snapshot, and shrinks again with the first commit after that.
+    /// from one snapshot, up to [`Options::wal_limit`](crate::Options::wal_limit), and shrinks again with the first
+    /// commit after that.
     pub wal_bytes: u64,
+    /// How many reads of the application ([`Ledger::read`]) are under way.
+    pub reading: u64,
     /// How often the log was moved into the database in whole.
     pub checkpoints: u64,
     /// How many calls wait for the writer.
@@ -56,6 +59,7 @@ pub(crate) struct Meters {
     /// Pages in the write-ahead log, and the size of each.
     pub(crate) wal_pages: Meter,
     pub(crate) page_size: Meter,
+    pub(crate) reading: Meter,
     pub(crate) checkpoints: Meter,
     pub(crate) turned_away: Meter,
     pub(crate) batches: Meter,
@@ -89,6 +93,7 @@ impl Ledger {
         let meters = &*self.inner.meters;
         Stats {
             wal_bytes: meters.wal_bytes(),
+            reading: meters.reading.get(),
             checkpoints: meters.checkpoints.get(),
             queued,
             queued_most,

@@ -70,7 +70,7 @@ impl<'a> Savepoint<'a> {
     /// Keeps or undoes what was written since. An error means that the whole transaction is gone, or has to go.
     pub(crate) fn end(self, keep: bool) -> Result<(), LedgerError> {
         if self.0.is_autocommit() {
-            return Err(LedgerError::TransactionLost);
+            return Err(LedgerError::TransactionLost(None));
         }
         if !keep {
             undo_unit(self.0)?;
@@ -182,17 +182,18 @@ pub(crate) fn run_effect(
     job: &mut Job,
     outgoing: Option<&mut Vec<Outgoing>>,
 ) -> Result<(State, Vec<u8>), LedgerError> {
-    let outcome = {
+    let (outcome, loss) = {
         let _speaking = db.guard.speak(Speaker::Effect);
         let _limit = db.guard.limit_time();
         let _inside = Inside::enter();
         let mut tx = EffectTx::new(&db.conn, outgoing);
-        panic::catch_unwind(AssertUnwindSafe(|| job(&mut tx)))
+        let outcome = panic::catch_unwind(AssertUnwindSafe(|| job(&mut tx)));
+        (outcome, tx.into_loss())
     };
     let refusal = if db.guard.is_out_of_time() {
         Some(LedgerError::TimeLimit)
     } else if db.conn.is_autocommit() {
-        Some(LedgerError::TransactionLost)
+        Some(LedgerError::TransactionLost(loss))
     } else if db.guard.has_denied() {
         Some(LedgerError::Forbidden)
     } else {

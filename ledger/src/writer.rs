@@ -49,9 +49,10 @@ impl Writer {
         lane: Lane,
         executor: Executor,
         patience: Duration,
+        wal_limit: u64,
         meters: SharedMeters,
     ) -> Result<Self, LedgerError> {
-        let upkeep = Upkeep::new(meters.clone());
+        let upkeep = Upkeep::new(meters.clone(), wal_limit);
         let (queue, current) = (Queue::new(CAPACITY), Current::default());
         let shared = Arc::new(Shared { queue, lane, current, meters, upkeep, patience });
         let inline = matches!(executor, Executor::Inline);
@@ -125,7 +126,10 @@ impl Drop for Writer {
 
 impl Shared {
     fn run(&self, units: Vec<Box<dyn Work>>) {
-        batch::run(self, units);
+        match self.upkeep.make_room(&self.lane) {
+            Ok(()) => batch::run(self, units),
+            Err(error) => batch::refuse(self, units, &error),
+        }
         self.upkeep.after_batch(&self.lane);
     }
 

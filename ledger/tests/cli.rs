@@ -6,7 +6,9 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use serde_json::Value;
-use steady_ledger::{Begun, EffectError, Executed, External, Key, Ledger, Options, Request, Scope, Secret, rusqlite};
+use steady_ledger::{
+    Begun, EffectError, Executed, External, Key, Ledger, Message, Options, Request, Scope, Secret, TaskSpec, rusqlite,
+};
 
 /// What only the caller may see.
 const SECRET_RESULT: &str = "card-4111-1111-1111-1111";
@@ -220,4 +222,132 @@ fn gc_deletes_results_that_are_past_their_retention_and_keeps_their_keys() {
     assert_eq!(expired, 1);
     let (_, known) = answer(&[&["reconcile"], &ORDER_1[..], &["--result"]].concat(), &files.file());
     assert_eq!((&known["state"], known.get("result")), (&Value::from("expired"), None));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_backup_is_as_private_as_the_ledger() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let files = Files::new();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    for wanted in [0o600, 0o640] {
+        std::fs::set_permissions(files.file(), std::fs::Permissions::from_mode(wanted)).unwrap();
+        let to = files.path(&format!("copy-{wanted:o}.db"));
+        assert_eq!(answer(&["backup", to.to_str().unwrap()], &files.file()).0, 0);
+        assert_eq!(format!("{:o}", mode(&to)), format!("{wanted:o}"));
+    }
+}
+
+#[test]
+fn what_others_wrote_cannot_steer_the_terminal() {
+    let files = Files::new();
+    let (principal, note) = ("ten\u{1b}[2Jant\u{9b}31m", "fine\ncommitted\u{202e}\u{7}");
+    let (scope, key) = (Scope::new(principal, "charge"), Key::parse("order-8").unwrap());
+    let ledger = files.open(Options::default());
+    let begun = ledger.begin::<Value>(&Request::new(&scope, &key, "{}"), &External::new(Duration::from_secs(30)));
+    let Begun::Send(attempt) = begun.unwrap() else { panic!("a new key is this caller's to send") };
+    attempt.in_doubt().unwrap();
+    let place = ["--principal", principal, "--operation", "charge", "order-8"];
+    let resolve = [&["resolve"], &place[..], &["--committed", "1", "--actor", note, "--note", note]].concat();
+    assert_eq!(answer(&resolve, &files.file()).0, 0);
+    files.stranger().execute("UPDATE ledger_result SET body = x'3120'", []).unwrap();
+
+    for args in [&["inspect", "--keys"][..], &[&["reconcile"], &place[..]].concat(), &["verify"]] {
+        let text = String::from_utf8(steady_ledger(args, &files.file()).stdout).unwrap();
+        assert!(text.contains("fine") || text.contains("ten\\u{1b}[2Jant\\u{9b}31m"), "{text:?}");
+        assert!(!text.contains("\ncommitted"), "a line of its own: {text:?}");
+        let json = steady_ledger(&[args, &["--json"]].concat(), &files.file());
+        let json = String::from_utf8(json.stdout).unwrap();
+        for text in [text, json] {
+            let steers = |letter: char| letter != '\n' && (letter.is_control() || letter == '\u{202e}');
+            assert!(!text.contains(steers), "{text:?}");
+        }
+    }
+    let (_, known) = answer(&[&["reconcile"], &place[..]].concat(), &files.file());
+    assert_eq!(known["audit"].as_array().unwrap().last().unwrap()["note"], note, "JSON stays exact");
+}
+
+#[test]
+fn what_the_program_keeps_counts_and_not_a_default() {
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+    let files = Files { dir: tempfile::tempdir().unwrap() };
+    let long = Options { retention: 1000 * DAY, key_horizon: Some(2000 * DAY), ..Options::default() };
+    let ledger = files.open(long);
+    let (scope, key) = (Scope::new("tenant-1", "charge"), Key::parse("order-7").unwrap());
+    let begun = ledger.begin::<Value>(&Request::new(&scope, &key, "{}"), &External::new(Duration::from_secs(30)));
+    let Begun::Send(attempt) = begun.unwrap() else { panic!("a new key is this caller's to send") };
+    attempt.in_doubt().unwrap();
+    // A time-ordered UUID of today.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_millis();
+    let hex = format!("{now:012x}");
+    let young = Key::parse(&format!("{}-{}-7000-8000-000000000000", &hex[..8], &hex[8..])).unwrap();
+    ledger.execute(&Request::new(&scope, &young, "{}"), |_| Ok(1)).unwrap().into_inner();
+    ledger.close().unwrap();
+
+    let order = ["--principal", "tenant-1", "--operation", "charge", "order-7"];
+    let resolve = [&["resolve"], &order[..], &["--committed", "1", "--actor", "ops", "--note", "seen"]].concat();
+    assert_eq!(answer(&resolve, &files.file()).0, 0);
+    let (_, known) = answer(&[&["reconcile"], &order[..]].concat(), &files.file());
+    let kept = known["expires_ms"].as_i64().unwrap() - known["recorded_ms"].as_i64().unwrap();
+    assert_eq!(kept, i64::try_from((1000 * DAY).as_millis()).unwrap());
+
+    let (_, collected) = answer(&["gc"], &files.file());
+    assert_eq!((&collected["expired"], &collected["forgotten"]), (&Value::from(0), &Value::from(0)));
+    files.stranger().execute("UPDATE ledger_key SET expires_ms = 0", []).unwrap();
+    drop(files.open(Options { key_horizon: Some(Duration::ZERO), ..Options::default() }));
+    // Its time is past once the clock has moved on.
+    let forgotten = loop {
+        let (code, collected) = answer(&["gc"], &files.file());
+        assert_eq!(code, 0, "{collected}");
+        match collected["forgotten"].as_u64().unwrap() {
+            0 => std::thread::yield_now(),
+            count => break count,
+        }
+    };
+    assert_eq!(forgotten, 1);
+}
+
+#[test]
+fn inspect_lists_what_waits_for_a_decision_and_gc_deletes_tasks_and_gives_space_back() {
+    let files = Files { dir: tempfile::tempdir().unwrap() };
+    let ledger = files.open(Options { retention: Duration::ZERO, ..Options::default() });
+    let (scope, key) = (Scope::new("tenant-1", "charge"), Key::parse("order-1").unwrap());
+    let large = "x".repeat(1 << 20);
+    let leave = move |tx: &mut steady_ledger::EffectTx<'_>| {
+        tx.enqueue(Message::new("mail", "hello"))?;
+        Ok(large.clone())
+    };
+    ledger.execute(&Request::new(&scope, &key, "{}"), leave).unwrap().into_inner();
+    let tasks = ledger.tasks();
+    let work = Scope::new("tenant-1", "import");
+    let doubtful = tasks.create_keyless(&work, TaskSpec::default()).unwrap();
+    let claimed = tasks.claim(&["import"], "worker-1", Duration::from_secs(60)).unwrap().unwrap();
+    tasks.external_started(&claimed.lease).unwrap();
+    let over = tasks.create_keyless(&work, TaskSpec::default()).unwrap();
+    let stranger = files.stranger();
+    let changes = "UPDATE ledger_outbox SET state = 4, reason = 'no such address';
+                   UPDATE ledger_task SET in_doubt = 1 WHERE external_open = 1;
+                   UPDATE ledger_task SET expires_ms = 0, claimable_ms = 0 WHERE external_open = 0;";
+    stranger.execute_batch(changes).unwrap();
+
+    let (_, seen) = answer(&["inspect"], &files.file());
+    assert_eq!(seen["stuck_messages"][0]["reason"], "no such address");
+    assert_eq!(seen["tasks_in_doubt"][0]["id"], doubtful.id.to_string());
+    let text = String::from_utf8(steady_ledger(&["inspect"], &files.file()).stdout).unwrap();
+    assert!(text.contains("no such address") && text.contains(doubtful.id.as_str()), "{text}");
+
+    stranger.execute("UPDATE ledger_outbox SET state = 6, payload = NULL, head = 0", []).unwrap();
+    stranger.execute("UPDATE ledger_meta SET outbox_open = 0", []).unwrap();
+    let mut gone = (0, 0, 0);
+    while gone.0 == 0 {
+        let (code, collected) = answer(&["gc"], &files.file());
+        assert_eq!(code, 0, "{collected}");
+        let number = |name: &str| collected[name].as_u64().unwrap();
+        gone = (gone.0 + number("expired"), gone.1 + number("tasks"), gone.2 + number("freed_bytes"));
+    }
+    assert_eq!((gone.0, gone.1), (1, 1));
+    assert!(gone.2 > 1 << 19, "{} bytes", gone.2);
+    assert!(tasks.get("tenant-1", &over.id).is_err());
+    assert!(tasks.get("tenant-1", &doubtful.id).is_ok());
 }

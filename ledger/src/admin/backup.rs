@@ -1,7 +1,7 @@
 //! Decides how a ledger is copied while it is used: through SQLite, as one consistent state, and under its name only
 //! once it is whole.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,7 +49,9 @@ impl Ledger {
     ///
     /// The copy holds every call that was acknowledged before this one began. **It does not know what came after it**:
     /// a key that ran later would run again on a restored copy, so restore only what nothing was acknowledged after, or
-    /// reconcile the time since with whoever was affected.
+    /// reconcile the time since with whoever was affected. It has the ledger's permissions, and its secret.
+    ///
+    /// It is made as `*.partial` beside its path; one of those stays only if the process is killed.
     ///
     /// # Errors
     ///
@@ -62,23 +64,45 @@ impl Ledger {
         if to.try_exists().map_err(file(to))? {
             return Err(BackupError::Exists(to.to_owned()));
         }
-        let mut partial = to.to_owned().into_os_string();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        // Of a backup that was cut off.
-        if partial.try_exists().map_err(file(&partial))? {
-            fs::remove_file(&partial).map_err(file(&partial))?;
-        }
-        let copied = self.copy(&partial, &mut progress);
-        if let Err(error) = copied {
-            drop(fs::remove_file(&partial));
-            return Err(error);
-        }
-        // A link fails if somebody was faster with this name; a rename would replace theirs.
-        fs::hard_link(&partial, to).map_err(file(to))?;
-        fs::remove_file(&partial).map_err(file(&partial))?;
+        let partial = self.partial(to)?;
+        let done = self.fill(&partial, to, &mut progress);
+        let removed = fs::remove_file(&partial).map_err(file(&partial));
+        done.and(removed)?;
         let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
         File::open(folder).and_then(|folder| folder.sync_all()).map_err(file(folder))
+    }
+
+    /// Makes the file that becomes the copy, for its owner alone, as the copy holds the secret. Its name is its own: two
+    /// copies to one path must not write into each other.
+    fn partial(&self, to: &Path) -> Result<PathBuf, BackupError> {
+        let mut partial = to.to_owned().into_os_string();
+        partial.push(format!(".{:016x}.partial", u64::from_be_bytes(self.inner.entropy.bytes()?)));
+        let partial = PathBuf::from(partial);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        match options.open(&partial) {
+            Ok(_) => Ok(partial),
+            Err(source) => Err(BackupError::File { path: partial, source }),
+        }
+    }
+
+    /// Copies, and gives the copy its name and the ledger's permissions.
+    fn fill(&self, partial: &Path, to: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<(), BackupError> {
+        self.copy(partial, progress)?;
+        // Under a VFS of its own the ledger may not be a file: then the copy stays its owner's.
+        if let Ok(ledger) = fs::metadata(&self.site().path) {
+            let changed = fs::set_permissions(partial, ledger.permissions());
+            changed.map_err(|source| BackupError::File { path: partial.to_owned(), source })?;
+        }
+        // A link fails if somebody was faster with this name; a rename would replace theirs.
+        fs::hard_link(partial, to).map_err(|source| {
+            if source.kind() == io::ErrorKind::AlreadyExists {
+                return BackupError::Exists(to.to_owned());
+            }
+            BackupError::File { path: to.to_owned(), source }
+        })
     }
 
     fn copy(&self, partial: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<(), BackupError> {
@@ -120,5 +144,37 @@ impl Ledger {
         File::open(partial)
             .and_then(|file| file.sync_all())
             .map_err(|source| BackupError::File { path: partial.to_owned(), source })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Options;
+
+    #[test]
+    fn a_name_that_is_taken_meanwhile_is_left_alone_and_nothing_is_left_behind() {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = Ledger::open(dir.path().join("shop.db"), Options::default()).unwrap();
+        let files = || fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+        let before = files().len();
+        let to = dir.path().join("copy.db");
+        let race = ledger.backup(&to, |_, _| fs::write(&to, "somebody else's").unwrap());
+        assert!(matches!(&race, Err(BackupError::Exists(path)) if *path == to), "{race:?}");
+        assert_eq!(fs::read(&to).unwrap(), b"somebody else's");
+        assert_eq!(files().len(), before + 1, "{:?}", files());
+
+        let missing = ledger.backup(&dir.path().join("missing/copy.db"), |_, _| {});
+        assert!(matches!(missing, Err(BackupError::File { .. })), "{missing:?}");
+        let nested = dir.path().join("other.db");
+        ledger
+            .backup(&nested, |_, _| {
+                if !nested.exists() {
+                    ledger.backup(&nested, |_, _| {}).unwrap()
+                }
+            })
+            .unwrap_err();
+        assert!(Ledger::open(&nested, Options::default()).is_ok(), "the first one to be whole");
+        assert!(!files().iter().any(|name| name.to_string_lossy().ends_with("partial")), "{:?}", files());
     }
 }

@@ -8,6 +8,7 @@ use crate::error::LedgerError;
 use crate::file::{Access, Db};
 use crate::ledger::Ledger;
 use crate::record;
+use crate::writer::unit::Unit;
 
 /// A ledger at one moment. Times are Unix milliseconds, sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -61,6 +62,28 @@ pub struct KeyRow {
     pub recorded_ms: i64,
     /// Until when its result is replayed, in Unix milliseconds.
     pub expires_ms: i64,
+}
+
+/// A message that waits for somebody's decision, without its payload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct MessageRow {
+    /// The system that it is for.
+    pub target: String,
+    /// Whose effect left it.
+    pub principal: String,
+    /// What was called.
+    pub operation: String,
+    /// The business key.
+    pub key: String,
+    /// Its place among the messages of its key, from 0.
+    pub ordinal: u32,
+    /// `dead` or `in_doubt`.
+    pub state: &'static str,
+    /// How often it was sent.
+    pub attempts: u32,
+    /// Why it is stuck, as its sender said.
+    pub reason: Option<String>,
 }
 
 /// The names of states, in the order of their codes, which start at 1.
@@ -133,6 +156,55 @@ impl Ledger {
             })
         })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// The first `limit` messages of all targets that are dead or in doubt, by target and age. See
+    /// [`Outbox::stuck`](crate::Outbox::stuck) for what to do about them.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`], as far as reading can fail.
+    pub fn stuck_messages(&self, limit: u32) -> Result<Vec<MessageRow>, LedgerError> {
+        let db = self.site().connect(Access::Read)?;
+        let mut statement = db.conn.prepare(
+            "SELECT target, principal, operation, key, ordinal, state, attempts, reason FROM ledger_outbox
+             WHERE state IN (4, 5) ORDER BY target, id LIMIT ?1",
+        )?;
+        let rows = statement.query_map([limit], |row| {
+            Ok(MessageRow {
+                target: row.get(0)?,
+                principal: row.get(1)?,
+                operation: row.get(2)?,
+                key: row.get(3)?,
+                ordinal: row.get(4)?,
+                state: name(&OUTBOX_STATES, row.get(5)?),
+                attempts: row.get(6)?,
+                reason: row.get(7)?,
+            })
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// Gives up to `pages` unused pages of the database back to the file system, in one short transaction. Returns how
+    /// many bytes. After a collection the pages are there to be used again, so a file that is to grow again needs none of
+    /// this.
+    ///
+    /// # Errors
+    ///
+    /// [`LedgerError`], as far as writing can fail.
+    pub fn shrink(&self, pages: u32) -> Result<u64, LedgerError> {
+        self.inner.writer.wait(Unit::new("ledger", move |db| {
+            let count = || db.conn.query_row("PRAGMA page_count", [], |row| row.get::<_, i64>(0));
+            let before = count()?;
+            // Zero would mean all.
+            if pages > 0 {
+                let mut freed = db.conn.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+                let mut rows = freed.query([])?;
+                while rows.next()?.is_some() {}
+            }
+            let size = db.conn.query_row("PRAGMA page_size", [], |row| row.get::<_, i64>(0))?;
+            Ok(before.saturating_sub(count()?).saturating_mul(size).unsigned_abs())
+        }))
     }
 
     /// The stored result of a key: JSON, as it is replayed. It can hold what only its caller may see.

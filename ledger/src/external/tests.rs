@@ -21,12 +21,12 @@ impl File {
     }
 
     fn beginning(&self) -> Beginning {
-        self.ledger.beginning(&Request::new(&self.scope, &self.key, "{}")).unwrap()
+        self.ledger.beginning(&Request::new(&self.scope, &self.key, "{}"), &EXTERNAL).unwrap()
     }
 
     fn attempt(&self) -> Attempt {
         let beginning = self.beginning();
-        let began = self.ledger.inner.writer.wait(beginning.unit(EXTERNAL)).unwrap();
+        let began = self.ledger.inner.writer.wait(beginning.unit()).unwrap();
         let Ok(Begun::Send(attempt)) = beginning.end::<i64>(self.ledger.clone(), began) else { panic!("new") };
         attempt
     }
@@ -54,12 +54,12 @@ fn words() -> [fn() -> Word; 4] {
 #[test]
 fn a_beginning_is_held_only_by_the_call_whose_token_is_there() {
     let file = File::open();
-    assert!(is_not_there(file.recovered(file.beginning().unit(EXTERNAL))));
+    assert!(is_not_there(file.recovered(file.beginning().unit())));
     let own = file.beginning();
-    file.ledger.inner.writer.wait(own.unit(EXTERNAL)).map(drop).unwrap();
-    let Ok(Began::Held(held)) = file.recovered(own.unit(EXTERNAL)) else { panic!("held") };
+    file.ledger.inner.writer.wait(own.unit()).map(drop).unwrap();
+    let Ok(Began::Held(held)) = file.recovered(own.unit()) else { panic!("held") };
     assert_eq!(held.number, 1);
-    let other = file.recovered(file.beginning().unit(EXTERNAL));
+    let other = file.recovered(file.beginning().unit());
     assert!(matches!(other, Err(LedgerError::InFlight { .. })), "it is another call's");
 }
 

@@ -63,8 +63,11 @@ impl fmt::Debug for Message {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EnqueueError {
-    /// The effect has no idempotency key, so nothing could be told apart upstream.
-    #[error("an effect without an idempotency key cannot leave messages: give it a key")]
+    /// The effect does not run under an idempotency key of its own, so nothing could be told apart upstream. A checkpoint
+    /// of a task does not either, as all of them share the key of the task.
+    #[error(
+        "only an effect with an idempotency key of its own can leave messages: run this one by execute, with a key"
+    )]
     NoKey,
     /// A part of the message is too large.
     #[error("the {part} of a message is larger than {limit} bytes: make it shorter, or send a reference")]
@@ -83,7 +86,6 @@ pub enum EnqueueError {
 }
 
 /// A message as it is stored.
-#[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(super) target: Box<str>,
     pub(super) ordering_key: Option<Box<str>>,

@@ -16,3 +16,6 @@ CREATE TABLE ledger_clock_audit(
 ) STRICT;
 -- New keys that carry a time before this one are refused, as their tombstones may be gone.
 ALTER TABLE ledger_meta ADD COLUMN forgotten_ms INTEGER;
+-- What the program that owns the file has configured, for tools beside it. No horizon if there is none.
+ALTER TABLE ledger_meta ADD COLUMN retention_ms INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE ledger_meta ADD COLUMN horizon_ms INTEGER;

@@ -67,6 +67,7 @@ impl Tasks {
         lease: Duration,
     ) -> Result<Work<Option<Claimed>>, TaskError> {
         check_text(Some(owner))?;
+        let lease = self.ledger.lease(lease);
         let operations: Vec<Box<str>> = operations.iter().copied().map(Box::from).collect();
         let owner: Box<str> = owner.into();
         Ok(self.unit("tasks: claim", move |tx| claim(tx, &operations, &owner, lease)))

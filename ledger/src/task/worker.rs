@@ -11,7 +11,8 @@ use crate::task::lease::{End, plain};
 use crate::task::{Body, Checkpoint, Claimed, Lease, Progress, TaskError, Tasks};
 
 impl Tasks {
-    /// Takes the task of one of these operations that waits longest, for as long as `lease`. None if none waits.
+    /// Takes the task of one of these operations that waits longest, for as long as `lease`, which is cut to
+    /// [`Options::max_lease`](crate::Options::max_lease). None if none waits.
     ///
     /// A task waits from its creation on, and again when its lease is over or released, unless an external step is open.
     /// One that waits for input waits for its client, unless it is to be cancelled. Each lease has a higher

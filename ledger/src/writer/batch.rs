@@ -58,12 +58,15 @@ pub(super) fn run(shared: &Shared, mut units: Units) {
                 }
             }
             Ok(End::Unknown(failure, count)) => look_up(shared, &failure, units.drain(..count)),
-            Err(error) => {
-                units.iter_mut().for_each(|unit| unit.fail(error.again()));
-                answer(shared, units.drain(..));
-            }
+            Err(error) => refuse(shared, units.split_off(0), &error),
         }
     }
+}
+
+/// Answers all units with an error that is the fault of none of them.
+pub(super) fn refuse(shared: &Shared, mut units: Units, error: &LedgerError) {
+    units.iter_mut().for_each(|unit| unit.fail(error.again()));
+    answer(shared, units.drain(..));
 }
 
 /// Does one unit in a transaction of its own.

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::error::LedgerError;
 use crate::lane::Lane;
 use crate::stats::SharedMeters;
 
@@ -17,6 +18,8 @@ pub(super) const IDLE: Duration = Duration::from_secs(1);
 /// Looks after the log of one writer.
 pub(super) struct Upkeep {
     meters: SharedMeters,
+    /// How large the log may become, in bytes.
+    limit: u64,
     /// How many pages the log had when it was last looked at.
     seen: AtomicU64,
     /// At how many pages it is moved next.
@@ -24,8 +27,22 @@ pub(super) struct Upkeep {
 }
 
 impl Upkeep {
-    pub(super) fn new(meters: SharedMeters) -> Self {
-        Self { meters, seen: AtomicU64::new(0), due: AtomicU64::new(PAGES) }
+    pub(super) fn new(meters: SharedMeters, limit: u64) -> Self {
+        Self { meters, limit, seen: AtomicU64::new(0), due: AtomicU64::new(PAGES) }
+    }
+
+    /// Before a batch: refuses it if the log is at its limit and cannot begin anew.
+    pub(super) fn make_room(&self, lane: &Lane) -> Result<(), LedgerError> {
+        if self.meters.wal_bytes() <= self.limit {
+            return Ok(());
+        }
+        // Also a reader of all that is in the log keeps it from beginning anew: only to cut it shows that there is none.
+        if let Ok(true) = lane.checkpoint(true) {
+            self.meters.checkpoints.add();
+            self.meters.wal_pages.set(0);
+            return Ok(());
+        }
+        Err(LedgerError::LogFull { reading: self.meters.reading.get() })
     }
 
     /// After a batch: moves the log if it has become long.

@@ -105,7 +105,8 @@ fn a_statement_that_rolls_everything_back_is_detected_and_nothing_follows_it() {
         assert!(tx.query("SELECT * FROM stock", [], |_| Ok(())).is_err());
         Ok(reserved)
     });
-    assert!(matches!(error, LedgerError::TransactionLost), "{error:?}");
+    assert!(matches!(error, LedgerError::TransactionLost(_)), "{error:?}");
+    assert!(std::error::Error::source(&error).is_some(), "its cause is kept: {error:?}");
 }
 
 #[test]

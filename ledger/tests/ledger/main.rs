@@ -6,7 +6,10 @@ mod effects;
 mod external;
 mod external_model;
 mod files;
+#[path = "../support/golden.rs"]
+mod golden;
 mod inventory;
+mod leases;
 mod migration;
 mod model;
 mod once;
@@ -15,8 +18,10 @@ mod outbox_model;
 #[path = "../support/peer.rs"]
 mod peer;
 mod privacy;
+mod reads;
 mod replay;
 mod retention;
+mod schemas;
 mod states;
 mod tasks;
 mod writer;

@@ -58,7 +58,7 @@ fn kind(error: &LedgerError) -> &'static str {
         LedgerError::Mismatch => "mismatch",
         LedgerError::Aborted(_) => "aborted",
         LedgerError::Panicked => "panicked",
-        LedgerError::TransactionLost => "lost",
+        LedgerError::TransactionLost(_) => "lost",
         other => panic!("{other:?}"),
     }
 }

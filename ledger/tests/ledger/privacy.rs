@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use steady_ledger::Secret;
+use steady_ledger::{Message, Secret};
 
 use super::*;
 
@@ -71,5 +71,26 @@ fn results_and_secrets_are_not_printed() {
     ];
     for text in printed {
         assert!(!text.contains(SECRET) && !text.contains("65, 65") && !text.contains("AAAA"), "{text}");
+    }
+}
+
+#[test]
+fn what_an_effect_is_given_and_gives_is_not_printed() {
+    let shop = Shop::open();
+    let (scope, order, args) = (scope(), key("order-7"), arguments("a-1", 2));
+    let (send, printed) = std::sync::mpsc::channel();
+    let effect = move |tx: &mut EffectTx<'_>| {
+        tx.enqueue(Message::new("mail", SECRET))?;
+        send.send(format!("{tx:?}")).unwrap();
+        Ok(())
+    };
+    shop.ledger.execute(&Request::new(&scope, &order, &args), effect).unwrap().into_inner();
+    let mut printed = vec![printed.recv().unwrap()];
+    printed.push(shop.ledger.read(|tx| Ok(format!("{tx:?}"))).unwrap());
+    printed.push(format!("{:?}", EffectError::Reject(SECRET)));
+    let bytes = format!("{:?}", SECRET.as_bytes());
+    for text in printed {
+        let leaks = [SECRET, bytes.trim_matches(['[', ']']), "shop.db"].iter().any(|leak| text.contains(leak));
+        assert!(!leaks, "{text}");
     }
 }

@@ -105,7 +105,8 @@ fn a_collection_is_cut_into_transactions_and_stops_at_its_limit() {
 
 #[test]
 fn nothing_that_is_open_is_collected() {
-    let (shop, clock) = shop();
+    let clock = TestClock::at(START);
+    let shop = Shop::open_with(Options { clock: clock.clock(), max_lease: Duration::MAX, ..options() });
     let begin = |key_text: &str| -> Result<Begun<i64>, LedgerError> {
         shop.ledger.begin(&Request::new(&scope(), &key(key_text), "{}"), &External::new(Duration::MAX))
     };

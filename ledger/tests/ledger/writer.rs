@@ -112,10 +112,10 @@ fn a_failure_in_a_batch_takes_nobody_with_it() {
             Ok(Executed::Fresh(_)),
             Err(LedgerError::Aborted(_)),
             Err(LedgerError::Forbidden),
-            Err(LedgerError::TransactionLost),
+            Err(LedgerError::TransactionLost(_)),
             Err(LedgerError::Forbidden),
             Ok(Executed::Replayed(_)),
-            Err(LedgerError::TransactionLost),
+            Err(LedgerError::TransactionLost(_)),
             Ok(Executed::Fresh(_))
         ]
     ));

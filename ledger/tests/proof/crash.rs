@@ -203,7 +203,8 @@ fn the_same_search_finds_what_the_weaker_durability_loses() {
     println!("ProcessCrash: {} images, {lost} lost", tally.images);
     assert!(lost > 10, "{lost} of {}", tally.images);
     // It is documented to lose, and then to run again, not to break.
-    let is_loss = |found: &Violation| matches!(found, Violation::Lost(_) | Violation::Twice(_) | Violation::SentAgain(_));
+    let is_loss =
+        |found: &Violation| matches!(found, Violation::Lost(_) | Violation::Twice(_) | Violation::SentAgain(_));
     let others: Vec<_> = tally.violations.iter().filter(|(_, found)| !is_loss(found)).collect();
     assert!(others.is_empty(), "{:?}", others[0]);
 }

@@ -80,6 +80,14 @@ pub(crate) const STEPS: &[Step] = &[
         next: "run the test by its name: `cargo test --workspace NAME`",
     },
     Step {
+        name: "features",
+        proves: "files of the ledger are the same bytes however a program configures serde_json",
+        required: true,
+        tools: &[],
+        run: other_features,
+        next: "the vectors are in ledger/tests/support/golden.rs, the features in ledger/tests/features/Cargo.toml",
+    },
+    Step {
         name: "loom",
         proves: "every interleaving of the kernel's and the ledger's threads is right, and each model kills its mutants",
         required: true,
@@ -218,6 +226,16 @@ fn test(cx: &mut Context) -> Result<(), Error> {
     // Without nextest these have run already.
     let docs = if nextest { cx.line("cargo test --doc --workspace --all-features").map(drop) } else { Ok(()) };
     done.and(docs)
+}
+
+/// Features that a crate of the workspace asked for would be on for all of them, so this is a package apart. It shares the
+/// target folder, so what the workspace has built is not built again.
+fn other_features(cx: &mut Context) -> Result<(), Error> {
+    let manifest = cx.workspace.root.join("ledger/tests/features/Cargo.toml");
+    let target = cx.workspace.target.clone();
+    let command =
+        Command::line("cargo test --locked --manifest-path").arg(&manifest).args(["--target-dir"]).arg(&target);
+    cx.run(&command).map(drop)
 }
 
 fn search_interleavings(cx: &mut Context) -> Result<(), Error> {

@@ -29,7 +29,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Shows how many keys, messages and tasks there are, by state, and lists keys.
+    /// Shows how many keys, messages and tasks there are, by state, and lists the messages and tasks that wait for
+    /// somebody's decision, at most 100 of each. The program that owns the ledger decides about those.
     #[command(
         after_help = "Examples:\n  steady-ledger inspect shop.db\n  steady-ledger inspect shop.db --keys --state in_doubt"
     )]
@@ -84,8 +85,9 @@ pub(crate) enum Command {
         #[arg(long, value_name = "TEXT")]
         note: String,
     },
-    /// Deletes results that are past their retention; their keys stay and are refused. Open keys are put in doubt once their
-    /// lease is over, and never deleted.
+    /// Deletes results that are past the retention of the program that owns the ledger, and tasks whose time is over; their
+    /// keys stay and are refused. What is open is put in doubt once its lease is over, and never deleted. Unused pages are
+    /// given back to the file system.
     Gc {
         /// The ledger.
         file: PathBuf,

@@ -8,13 +8,19 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
-use steady_ledger::admin::{Checked, KeyFilter, KeyRow, Overview, state_name};
-use steady_ledger::{Collected, Executor, Key, Ledger, Opening, Options, Resolved, Scope, Secret};
+use steady_ledger::admin::{Checked, KeyFilter, KeyRow, MessageRow, Overview, state_name};
+use steady_ledger::{Collected, Executor, Key, Ledger, LiveTask, Opening, Options, Resolved, Scope, Secret, TaskError};
 
 use crate::args::{Cli, Command, KeyArgs, Outcome};
 use crate::bar::{advance, bar};
-use crate::show::{print, table, time};
+use crate::show::{plain, print, table, time};
 
+/// How many messages and tasks that wait for a decision are listed.
+const MAX_DOUBTS: u32 = 100;
+/// Pages that are given back between two looks at the progress bar.
+const PAGES: u32 = 1000;
+/// Tasks that are deleted in one transaction.
+const TASKS: u32 = 500;
 /// Rows that are deleted between two looks at the progress bar.
 const GC_BATCH: u32 = 5000;
 
@@ -83,14 +89,36 @@ impl KeyArgs {
 struct Inspected {
     #[serde(flatten)]
     overview: Overview,
+    /// Messages that wait for a decision.
+    stuck_messages: Vec<MessageRow>,
+    /// Tasks that wait for a decision.
+    tasks_in_doubt: Vec<DoubtfulTask>,
     #[serde(skip_serializing_if = "Option::is_none")]
     listed: Option<Vec<KeyRow>>,
 }
 
-fn inspect(json: bool, ledger: &Ledger, list: Option<(KeyFilter, u32)>) -> Done {
-    let listed = list.map(|(filter, limit)| ledger.keys(&filter, limit)).transpose()?;
-    let inspected = Inspected { overview: ledger.overview()?, listed };
-    print(json, &inspected, |Inspected { overview, listed }| {
+#[derive(Serialize)]
+struct DoubtfulTask {
+    id: String,
+    principal: Box<str>,
+    operation: Box<str>,
+    created_ms: i64,
+}
+
+impl From<LiveTask> for DoubtfulTask {
+    fn from(task: LiveTask) -> Self {
+        let LiveTask { id, scope, created_at, .. } = task;
+        let Scope { principal, operation } = scope;
+        Self { id: id.to_string(), principal, operation, created_ms: created_at.unix_millis() }
+    }
+}
+
+fn inspect(json: bool, ledger: &Ledger, keys: Option<(KeyFilter, u32)>) -> Done {
+    let listed = keys.map(|(filter, limit)| ledger.keys(&filter, limit)).transpose()?;
+    let tasks_in_doubt = ledger.tasks().in_doubt(None, MAX_DOUBTS)?.into_iter().map(DoubtfulTask::from).collect();
+    let stuck_messages = ledger.stuck_messages(MAX_DOUBTS)?;
+    let inspected = Inspected { overview: ledger.overview()?, stuck_messages, tasks_in_doubt, listed };
+    print(json, &inspected, |Inspected { overview, stuck_messages, tasks_in_doubt, listed }| {
         let mut rows = vec![
             vec!["schema".to_owned(), overview.schema.to_string()],
             vec!["created".to_owned(), time(overview.created_ms)],
@@ -103,21 +131,38 @@ fn inspect(json: bool, ledger: &Ledger, list: Option<(KeyFilter, u32)>) -> Done 
         rows.extend(overview.outbox.iter().map(|(state, number)| count("messages", state, *number)));
         rows.extend(overview.tasks.iter().map(|(status, number)| count("tasks", status, *number)));
         let mut text = table(&rows);
+        if !stuck_messages.is_empty() {
+            let head = ["stuck message for", "principal", "operation", "key", "number", "state", "reason"];
+            text.push_str(&list(head, stuck_messages, |row| {
+                let MessageRow { target, principal, operation, key, ordinal, state, reason, .. } = row;
+                let reason = reason.as_deref().unwrap_or_default();
+                [&**target, principal, operation, key, &ordinal.to_string(), state, reason].map(str::to_owned)
+            }));
+        }
+        if !tasks_in_doubt.is_empty() {
+            let head = ["task in doubt", "principal", "operation", "since"];
+            text.push_str(&list(head, tasks_in_doubt, |task| {
+                let DoubtfulTask { id, principal, operation, created_ms } = task;
+                [&**id, principal, operation, &time(*created_ms)].map(str::to_owned)
+            }));
+        }
         if let Some(keys) = listed {
             let head = ["principal", "operation", "key", "state", "executions", "since"];
-            let mut rows = vec![head.map(str::to_owned).to_vec()];
-            rows.extend(keys.iter().map(|key| {
-                let KeyRow { principal, operation, key, state, executions, recorded_ms, .. } = key;
-                let cells =
-                    [principal, operation, key, &(*state).to_owned(), &executions.to_string(), &time(*recorded_ms)];
-                cells.map(ToString::to_string).to_vec()
+            text.push_str(&list(head, keys, |row| {
+                let KeyRow { principal, operation, key, state, executions, recorded_ms, .. } = row;
+                [&**principal, operation, key, state, &executions.to_string(), &time(*recorded_ms)].map(str::to_owned)
             }));
-            text.push('\n');
-            text.push_str(&table(&rows));
         }
         text
     })?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A table under an empty line, with a row for each.
+fn list<T, const N: usize>(head: [&str; N], all: &[T], row: impl Fn(&T) -> [String; N]) -> String {
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    rows.extend(all.iter().map(|one| row(one).to_vec()));
+    format!("\n{}", table(&rows))
 }
 
 #[derive(Serialize)]
@@ -181,12 +226,13 @@ fn reconcile(json: bool, ledger: &Ledger, key: &KeyArgs, with_result: bool) -> D
             vec!["upstream key".to_owned(), known.upstream_key.to_string()],
         ]);
         for decision in &known.audit {
-            let Decision { at_ms, action, actor, note, .. } = decision;
+            let Decision { at_ms, action, .. } = decision;
+            let (actor, note) = (plain(&decision.actor), plain(&decision.note));
             let message = decision.message.map_or_else(String::new, |number| format!(" message {number}"));
             writeln!(text, "{}{message} {action} by {actor}: {note}", time(*at_ms)).unwrap_or_default();
         }
         if let Some(result) = &known.result {
-            text.push_str(result.get());
+            text.push_str(&plain(result.get()));
         }
         text
     })?;
@@ -213,7 +259,38 @@ fn resolve(json: bool, ledger: &Ledger, key: &KeyArgs, outcome: &Outcome, actor:
     Ok(ExitCode::SUCCESS)
 }
 
+#[derive(Default, Serialize)]
+struct Gone {
+    #[serde(flatten)]
+    rows: Collected,
+    /// Tasks that were deleted, as their time was over.
+    tasks: usize,
+    /// Tasks that were put in doubt.
+    tasks_in_doubt: usize,
+    /// Bytes that were given back to the file system.
+    freed_bytes: u64,
+}
+
+impl Gone {
+    /// Tasks that are over go before their keys can.
+    fn of_tasks(ledger: &Ledger, limit: u32) -> Result<Self, TaskError> {
+        let mut gone = Self::default();
+        loop {
+            let doubts = ledger.tasks().expire_leases(TASKS)?;
+            gone.tasks_in_doubt += doubts;
+            let left = limit.saturating_sub(u32::try_from(gone.tasks).unwrap_or(u32::MAX));
+            let tasks = ledger.tasks().collect_expired(left.min(TASKS))?;
+            gone.tasks += tasks;
+            if doubts == 0 && tasks == 0 {
+                return Ok(gone);
+            }
+        }
+    }
+}
+
 fn gc(json: bool, ledger: &Ledger, limit: u32) -> Done {
+    let Gone { tasks, tasks_in_doubt, .. } = Gone::of_tasks(ledger, limit)?;
+    let limit = limit.saturating_sub(u32::try_from(tasks).unwrap_or(u32::MAX));
     let bar = bar("rows");
     let mut total = Collected::default();
     loop {
@@ -225,13 +302,24 @@ fn gc(json: bool, ledger: &Ledger, limit: u32) -> Done {
             break;
         }
     }
+    let mut freed_bytes = 0;
+    loop {
+        match ledger.shrink(PAGES)? {
+            0 => break,
+            bytes => freed_bytes += bytes,
+        }
+    }
     bar.finish_and_clear();
-    print(json, &total, |total| {
+    let gone = Gone { rows: total, tasks, tasks_in_doubt, freed_bytes };
+    print(json, &gone, |Gone { rows: total, .. }| {
         let mut text = table(&[
             vec!["results deleted".to_owned(), total.expired.to_string()],
             vec!["tombstones deleted".to_owned(), total.forgotten.to_string()],
             vec!["messages deleted".to_owned(), total.messages.to_string()],
             vec!["keys put in doubt".to_owned(), total.in_doubt.to_string()],
+            vec!["tasks deleted".to_owned(), tasks.to_string()],
+            vec!["tasks put in doubt".to_owned(), tasks_in_doubt.to_string()],
+            vec!["bytes given back".to_owned(), freed_bytes.to_string()],
         ]);
         if total.held_back {
             text.push_str("the clock has jumped ahead by more than an hour: run this again in a minute to confirm it");
@@ -248,7 +336,7 @@ fn verify(json: bool, ledger: &Ledger) -> Done {
     print(json, &checked, |Checked { keys, findings, .. }| {
         let mut text = String::new();
         for finding in findings {
-            writeln!(text, "{}: {}", finding.place, finding.what).unwrap_or_default();
+            writeln!(text, "{}: {}", plain(&finding.place), plain(&finding.what)).unwrap_or_default();
         }
         let verdict = if findings.is_empty() { "sound" } else { "NOT sound: stop using it, restore a backup" };
         write!(text, "{keys} keys read; the ledger is {verdict}").unwrap_or_default();

@@ -6,13 +6,43 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+/// A text from a ledger, as it may be printed: what could steer a terminal, start a line or turn its direction is spelt
+/// out. Callers choose names and keys, and operators read them.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if steers(letter) { plain.extend(letter.escape_unicode()) } else { plain.push(letter) }
+    }
+    plain
+}
+
+/// Whether it is a control character, or one that changes the direction of what follows.
+fn steers(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// The same JSON, whose texts are spelt out in the same way.
+fn plain_json(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for letter in json.chars() {
+        // Outside of its texts JSON has only line breaks of these. None of the others is beyond 16 bits.
+        if letter != '\n' && steers(letter) {
+            plain.push_str(&format!("\\u{:04x}", u32::from(letter)));
+        } else {
+            plain.push(letter);
+        }
+    }
+    plain
+}
+
 /// Prints an answer, as one JSON object or as text.
 pub(crate) fn print<T: Serialize>(
     json: bool,
     answer: &T,
     text: impl FnOnce(&T) -> String,
 ) -> Result<(), Box<dyn Error>> {
-    let mut printed = if json { serde_json::to_string_pretty(answer)? } else { text(answer) };
+    let mut printed = if json { plain_json(&serde_json::to_string_pretty(answer)?) } else { text(answer) };
     if !printed.ends_with('\n') {
         printed.push('\n');
     }
@@ -31,7 +61,11 @@ pub(crate) fn failed(error: &dyn Error, json: bool) -> ExitCode {
         message = format!("{message}: {cause}");
         source = cause.source();
     }
-    let line = if json { serde_json::json!({ "error": message }).to_string() } else { format!("error: {message}") };
+    let line = if json {
+        plain_json(&serde_json::json!({ "error": message }).to_string())
+    } else {
+        format!("error: {}", plain(&message))
+    };
     let written = writeln!(io::stderr(), "{line}");
     drop(written);
     ExitCode::from(2)
@@ -39,11 +73,12 @@ pub(crate) fn failed(error: &dyn Error, json: bool) -> ExitCode {
 
 /// A table of two columns or more, aligned.
 pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let rows: Vec<Vec<_>> = rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max();
     let widths: Vec<_> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
     let mut out = String::new();
-    for row in rows {
+    for row in &rows {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
             line.push_str(&format!("{cell:width$}  "));
