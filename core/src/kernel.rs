@@ -33,7 +33,7 @@ use alloc::sync::Arc;
 pub use connection::{Connection, ConnectionError};
 pub use context::{Cancelled, Context};
 pub use engine::{ServerConfig, ServerCounters};
-pub use exchange::Exchange;
+pub use exchange::{Exchange, Request};
 pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer};
 pub use queue::OutboundQueue;
 pub use service::{Answer, Call, Outcome, Service};

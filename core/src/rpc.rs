@@ -16,7 +16,7 @@ pub(crate) use message::request_id;
 pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_within};
 pub use meta::{MetaError, RequestMeta, request_meta};
 pub use notice::{Cancellation, ProgressNotice, read_cancellation, read_progress, read_progress_notice};
-pub use scan::MAX_NESTING;
+pub use scan::{MAX_NESTING, members, text};
 
 /// The protocol revision that this library speaks.
 pub const PROTOCOL_VERSION: &str = "2026-07-28";

@@ -35,12 +35,15 @@ enum Command {
     #[cfg(feature = "live")]
     Serve {
         /// Over standard input and output.
-        #[arg(long, required = true)]
+        #[arg(long, required_unless_present = "http", conflicts_with = "http")]
         stdio: bool,
+        /// Over HTTP at this address: POST http://ADDR/mcp.
+        #[arg(long, value_name = "ADDR")]
+        http: Option<String>,
         /// The ledger file; it is created if it does not exist.
         #[arg(long, value_name = "FILE")]
         ledger: std::path::PathBuf,
-        /// Who calls, as far as idempotency keys are concerned: stdio authenticates nobody.
+        /// Who calls, as far as idempotency keys are concerned: nobody is authenticated.
         #[arg(long, default_value = "local", value_name = "NAME")]
         principal: String,
     },
@@ -50,7 +53,9 @@ pub(crate) fn run() -> ExitCode {
     match Cli::parse().command {
         Command::Demo { json, verbose } => run_demo(json, verbose),
         #[cfg(feature = "live")]
-        Command::Serve { stdio: _, ledger, principal } => crate::live::serve(&ledger, &principal),
+        Command::Serve { stdio: _, http, ledger, principal } => {
+            crate::live::serve(http.as_deref(), &ledger, &principal)
+        }
     }
 }
 

@@ -5,17 +5,25 @@ mod session;
 use std::path::Path;
 use std::process::ExitCode;
 
+use steady_http::{HttpConfig, ServeConfig, run_http_with};
 use steady_sim::lab::{Inventory, inventory_server};
 use steady_stdio::{ServerConfig, StdioConfig, run_stdio_with};
 
 pub(crate) use session::session;
 
-/// Serves the inventory over standard input and output.
-pub(crate) fn serve(ledger: &Path, principal: &str) -> ExitCode {
+/// Serves the inventory over HTTP at this address, or over standard input and output.
+pub(crate) fn serve(http: Option<&str>, ledger: &Path, principal: &str) -> ExitCode {
     let inventory = match Inventory::open(ledger, principal) {
         Ok(inventory) => inventory,
         Err(error) => return crate::show::failed(&format!("{}: {error}", ledger.display())),
     };
     let server = ServerConfig { principal: Some(principal.into()), ..ServerConfig::default() };
-    run_stdio_with(inventory_server(inventory), StdioConfig { server, ..StdioConfig::default() })
+    let shop = inventory_server(inventory);
+    match http {
+        None => run_stdio_with(shop, StdioConfig { server, ..StdioConfig::default() }),
+        Some(address) => {
+            let http = HttpConfig { server, ..HttpConfig::default() };
+            run_http_with(shop, address, ServeConfig { http, ..ServeConfig::default() })
+        }
+    }
 }

@@ -1,8 +1,46 @@
-//! MCP over Streamable HTTP: the pure parts, without a socket.
+//! MCP over Streamable HTTP: a server in which a disconnect is a cancellation, whenever it comes.
 //!
-//! [`sse`] turns JSON-RPC messages into server-sent events and back (rules H6, H7). [`headers`] holds the header rules
-//! and the order in which a server checks them (rules H3, H4, H5, H9).
+//! ```no_run
+//! use steady_http::{Reply, Tools, run_http};
+//!
+//! fn main() -> std::process::ExitCode {
+//!     let schema = r#"{"type":"object","properties":{"name":{"type":"string"}}}"#;
+//!     let tools = Tools::new("hello", "1.0.0").tool("hello", "Greets.", schema, |_call, _cx| async {
+//!         Ok(Reply::text("hello"))
+//!     });
+//!     run_http(tools, "127.0.0.1:8080") // POST http://127.0.0.1:8080/mcp
+//! }
+//! ```
+//!
+//! [`run_http`] owns the process; [`Server`] serves a listener within a tokio runtime and shuts down gracefully;
+//! [`HttpService`] is a tower service over `http` types, for axum, hyper and everything that takes one.
+//! [`sse`] and [`headers`] are the pure parts: server-sent events both ways, and the header rules (H3 to H7, H9).
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | the handler answers before it says anything else | one JSON object, with the status of rules M3 and M5 |
+//! | it reports progress, or takes longer than [`HttpConfig::stream_after`] | an SSE stream that ends with the answer |
+//! | the client hangs up or half-closes, at any moment | the handler is told, and is dropped after its grace period (rule C1) |
+//! | the client stays and does not read | progress coalesces; after [`ServeConfig::write_stall`] it counts as gone |
+//! | more requests, streams or bytes than allowed | 429 with `Retry-After`, 503, 413, 431 |
+//!
+//! The third row is complete under [`Server`], which watches the socket itself. Mounted into another server, the service
+//! learns of a hang-up when that server drops the response: hyper stops reading while bytes wait that it has not asked
+//! for, a pipelined request for instance, and then notices only when it next writes.
 #![forbid(unsafe_code)]
 
 pub mod headers;
+#[cfg(feature = "server")]
+mod server;
 pub mod sse;
+
+#[cfg(feature = "server")]
+pub use server::{
+    Authenticate, Body, HttpConfig, HttpCounters, HttpService, Principal, ServeConfig, Server, Unauthorized, Warn,
+    bind, run_http, run_http_with,
+};
+pub use steady_core;
+pub use steady_core::kernel::{
+    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, Service, ToolCall, Tools,
+};
+pub use steady_core::rpc::RpcError;

@@ -33,6 +33,11 @@ pub use parse::{Counts, Item, Parser, Rejected};
 pub const RESPONSE_HEADERS: [(&str, &str); 3] =
     [("content-type", "text/event-stream"), ("cache-control", "no-cache"), ("x-accel-buffering", "no")];
 
+/// What stands before a message of one line, to make an event of it.
+pub const EVENT_START: &[u8] = b"data: ";
+/// What stands after it.
+pub const EVENT_END: &[u8] = b"\n\n";
+
 /// Appends one event with `payload` as its data.
 ///
 /// A line end in the payload (LF, CR or CRLF) starts a further `data:` line, which the reader joins with LF. For JSON
@@ -40,12 +45,12 @@ pub const RESPONSE_HEADERS: [(&str, &str); 3] =
 /// `retry:` (rule H7). Grows `out` at most once where the payload has no line ends.
 pub fn write_event(out: &mut Vec<u8>, payload: &str) {
     let mut rest = payload.as_bytes();
-    out.reserve(rest.len() + b"data: \n\n".len());
+    out.reserve(EVENT_START.len() + rest.len() + EVENT_END.len());
     loop {
-        out.extend_from_slice(b"data: ");
+        out.extend_from_slice(EVENT_START);
         let Some(end) = memchr::memchr2(b'\n', b'\r', rest) else {
             out.extend_from_slice(rest);
-            out.extend_from_slice(b"\n\n");
+            out.extend_from_slice(EVENT_END);
             return;
         };
         let (line, tail) = rest.split_at(end);

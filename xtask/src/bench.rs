@@ -16,7 +16,7 @@ use crate::process::{Command, Sink};
 use clap::builder::PossibleValuesParser;
 use rows::Row;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A benchmark of this project.
 struct Bench {
@@ -66,6 +66,13 @@ const BENCHES: &[Bench] = &[
         about: "calls over stdio, and the time from end of input to exit",
         source: Source::Lines,
     },
+    Bench {
+        name: "http",
+        package: "mcp-steady-http",
+        target: "http",
+        about: "calls, streams and slow clients over HTTP, against bare hyper, and rmcp with --rmcp",
+        source: Source::Lines,
+    },
 ];
 
 /// Run one benchmark and set it against its peers
@@ -81,6 +88,9 @@ pub(crate) struct Options {
     /// Exit with 1 if a row misses its aim
     #[arg(long)]
     gate: bool,
+    /// Measure rmcp too: the folder with the built programs of its harness
+    #[arg(long, value_name = "FOLDER")]
+    rmcp: Option<PathBuf>,
 }
 
 fn help() -> String {
@@ -100,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
         return Err(Error::check(format!("no benchmark is named {}", options.name)));
     };
     let workspace = Workspace::enter()?;
-    let rows = bench.measure(&workspace, console)?;
+    let rows = bench.measure(&workspace, console, options.rmcp.as_deref())?;
     let json = rows::to_json(&rows);
     let path = workspace.scratch("bench")?.join(format!("{}.json", bench.name));
     fs::write(&path, format!("{json}\n")).map_err(Error::file(&path))?;
@@ -112,7 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
 }
 
 impl Bench {
-    fn measure(&self, workspace: &Workspace, console: Console) -> Result<Vec<Row>, Error> {
+    fn measure(&self, workspace: &Workspace, console: Console, rmcp: Option<&Path>) -> Result<Vec<Row>, Error> {
         let folder = workspace.scratch("bench")?;
         let lines = folder.join(format!("{}.rows", self.name));
         let criterion = folder.join(format!("{}.criterion", self.name));
@@ -121,7 +131,10 @@ impl Bench {
             fs::remove_dir_all(&criterion).map_err(Error::file(&criterion))?;
         }
         // A benchmark runs in the folder of its package.
-        let command = self.command(&workspace.root.join(&lines), &workspace.root.join(&criterion));
+        let mut command = self.command(&workspace.root.join(&lines), &workspace.root.join(&criterion));
+        if let Some(rmcp) = rmcp {
+            command = command.env("STEADY_BENCH_RMCP", workspace.root.join(rmcp).display().to_string());
+        }
         console.say(&format!("$ {command}"));
         let log = folder.join(format!("{}.log", self.name));
         let sink = Sink::new(File::create(&log).map_err(Error::file(&log))?, Some(console));

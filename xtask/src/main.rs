@@ -37,6 +37,8 @@ enum Task {
     Loom(loom::Options),
     Fuzz(fuzz::Options),
     Mutants(mutants::Options),
+    /// Run the official conformance suite against our server: the step of verify, alone
+    Conformance,
 }
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         Task::Loom(options) => loom::run(&options),
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mutants(options) => mutants::run(&options),
+        Task::Conformance => verify::run(&verify::Options::only("conformance")),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

@@ -6,6 +6,7 @@
 //! that is missing skips its step by name; under `--ci` that fails the run
 //! unless the step is optional.
 
+mod conformance;
 mod context;
 mod demo;
 mod dialogue;
@@ -13,6 +14,7 @@ mod interop;
 mod invariants;
 mod outside;
 mod report;
+mod served;
 mod source;
 mod statements;
 mod step;
@@ -70,6 +72,12 @@ fn step_names() -> PossibleValuesParser {
 }
 
 impl Options {
+    /// One step and nothing else.
+    pub(crate) fn only(step: &str) -> Self {
+        let (ci, skip, list, json, verbose) = (false, Vec::new(), false, false, false);
+        Self { ci, only: vec![step.to_string()], skip, list, json, verbose }
+    }
+
     fn selects(&self, step: &Step) -> bool {
         let named = |names: &[String]| names.iter().any(|name| name == step.name);
         (self.only.is_empty() || named(&self.only)) && !named(&self.skip)

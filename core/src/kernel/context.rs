@@ -152,6 +152,18 @@ impl Context {
         if queued { self.is_cancelled().map_or(Ok(()), Err) } else { self.checkpoint().await }
     }
 
+    /// Sends a notification that belongs to this request, on the way that its answer will take: what a listen is for, or a
+    /// log message that the request asked for (rule M11). It waits for room, and is never dropped. `params` is JSON text.
+    ///
+    /// # Errors
+    /// [`Cancelled`] if nobody waits for the answer any more.
+    pub async fn notify(&self, method: &str, params: &str) -> Result<(), Cancelled> {
+        let mut body = Vec::new();
+        encode::notification(&mut body, method, params);
+        let queued = poll_fn(|cx| self.slot.poll_notify(cx, &body)).await;
+        if queued { self.is_cancelled().map_or(Ok(()), Err) } else { self.checkpoint().await }
+    }
+
     /// Runs `section` to its end although the request may be cancelled meanwhile: a cancellation that arrives in it is
     /// accepted, so nothing is sent for the request any more, and the handler is not dropped before the section ends; its
     /// grace period starts then. `is_cancelled` tells afterwards.

@@ -148,6 +148,18 @@ impl<S: Service> Engine<S> {
             Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
             Err(error) => return self.refuse(Some(&id), &error.into()),
         };
+        self.admit(now, id, method, params, meta);
+    }
+
+    /// A request whose metadata is read and right.
+    pub(super) fn admit(
+        &mut self,
+        now: Instant,
+        id: RequestId,
+        method: &str,
+        params: Option<&RawValue>,
+        meta: RequestMeta<'_>,
+    ) {
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;
         let start = Start { id: id.clone(), token: token.clone(), listen };
@@ -296,6 +308,15 @@ impl<S> Engine<S> {
     pub(super) fn close(&mut self, now: Instant, event: Event) {
         for (handle, slot) in self.coordinator.close(now, event) {
             self.forget(handle, &slot, CancelReason::Disconnected);
+        }
+    }
+
+    /// Ends what the server may end by itself: its open listens, each with its result (rules C5 and L4).
+    pub(super) fn end_listens(&mut self, now: Instant) {
+        let handles: Vec<Handle> = self.coordinator.handles().collect();
+        for handle in handles {
+            // The slot queues the result by itself; anything that is no open listen stays as it is.
+            let _stays = self.coordinator.end_listen(now, handle);
         }
     }
 

@@ -3,9 +3,12 @@
 //! There is no loop: the transport's body polls it. Dropping it before its answer left is the cancellation of rule C1; the
 //! handler, which is spawned, survives that by its grace period and learns of it through its context.
 
+use alloc::borrow::Cow;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::{Context, Poll};
+
+use serde_json::value::RawValue;
 
 use super::Ports;
 use super::alarm::Alarm;
@@ -13,6 +16,23 @@ use super::engine::{Engine, ServerConfig};
 use super::service::Service;
 use super::staging;
 use crate::coordinator::Event;
+use crate::id::RequestId;
+use crate::outbound::{Batch, Popped};
+use crate::rpc::RequestMeta;
+
+/// A request that a transport has read already, to check what it must before the request is served.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "a transport fills in what it read")]
+pub struct Request<'a> {
+    /// Its id.
+    pub id: RequestId,
+    /// Its method.
+    pub method: Cow<'a, str>,
+    /// Its parameters, as they came.
+    pub params: Option<&'a RawValue>,
+    /// Its metadata, read by [`request_meta`](crate::rpc::request_meta).
+    pub meta: RequestMeta<'a>,
+}
 
 /// A served exchange.
 pub struct Exchange<S: Service> {
@@ -32,14 +52,64 @@ impl<S: Service> Exchange<S> {
         Self { engine, alarm: Alarm::default(), over: false }
     }
 
+    /// Starts serving a request that was read and checked: it is not read again.
+    #[must_use]
+    pub fn serve(service: Arc<S>, ports: Ports, config: ServerConfig, request: Request<'_>) -> Self {
+        let mut engine = Engine::new(service, ports, config);
+        let now = engine.ports.timer.now();
+        let Request { id, method, params, meta } = request;
+        engine.admit(now, id, &method, params, meta);
+        Self { engine, alarm: Alarm::default(), over: false }
+    }
+
+    /// The server shuts down: an open listen ends with its result, which is its last message (rule L4). Other requests go
+    /// on to their answer.
+    pub fn end_listen(&mut self) {
+        let now = self.engine.ports.timer.now();
+        self.engine.end_listens(now);
+    }
+
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
     pub fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
+        self.poll(cx, |engine| {
+            let (popped, ()) = engine.pop(|item| staging::append(out, item))?;
+            Some(is_last(popped))
+        })
+    }
+
+    /// Appends the messages that wait, each between `before` and `after`, until `out` has grown by about `bytes`; whether
+    /// the last one was among them. A batch costs one lock. `None`: there is no other message.
+    pub fn poll_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut Vec<u8>,
+        bytes: usize,
+        (before, after): (&[u8], &[u8]),
+    ) -> Poll<Option<bool>> {
+        self.poll(cx, |engine| {
+            let mut last = false;
+            let any = engine.pop_into(&mut Batch::default(), bytes, |popped, item| {
+                out.extend_from_slice(before);
+                staging::append(out, item);
+                out.extend_from_slice(after);
+                last |= is_last(popped);
+            });
+            any.then_some(last)
+        })
+    }
+
+    /// Waits until `take` finds something, which says whether it was the last.
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut take: impl FnMut(&mut Engine<S>) -> Option<bool>,
+    ) -> Poll<Option<bool>> {
         loop {
             let now = self.engine.ports.timer.now();
             let wake_at = self.engine.poll_timers(now);
-            if let Some((popped, ())) = self.engine.pop(|item| staging::append(out, item)) {
-                self.over = popped.last || popped.handle.is_none();
-                return Poll::Ready(Some(self.over));
+            if let Some(last) = take(&mut self.engine) {
+                self.over = last;
+                return Poll::Ready(Some(last));
             }
             if self.over || self.engine.in_flight() == 0 {
                 return Poll::Ready(None);
@@ -50,6 +120,11 @@ impl<S: Service> Exchange<S> {
             }
         }
     }
+}
+
+/// An answer ends its exchange, and so does a refusal, which belongs to no request.
+const fn is_last(popped: Popped) -> bool {
+    popped.last || popped.handle.is_none()
 }
 
 impl<S: Service> Drop for Exchange<S> {

@@ -68,4 +68,10 @@ impl Answer {
 pub trait Service: Send + Sync + 'static {
     /// Answers a request. It returns at once; work that takes time goes into the [`Answer`].
     fn call(&self, call: Call, cx: Context) -> Answer;
+
+    /// The JSON schema of a tool's arguments, for transports that mirror some of them outside of the message (rule H3).
+    /// `None`: there is no such tool, or nothing is mirrored.
+    fn input_schema(&self, _tool: &str) -> Option<&str> {
+        None
+    }
 }

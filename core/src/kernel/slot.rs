@@ -164,6 +164,15 @@ impl Slot {
         queued
     }
 
+    /// A notification of this request, queued once there is room and unless it is over. Whether it was queued.
+    pub(super) fn poll_notify(&self, cx: &core::task::Context<'_>, body: &[u8]) -> core::task::Poll<bool> {
+        let state = self.state.lock();
+        if state.request.terminal().is_some() {
+            return core::task::Poll::Ready(false);
+        }
+        self.queue.poll_lossless_if(cx, state.request.id(), body, || true)
+    }
+
     /// The handler's answer: it is queued if the request is still in flight, and dropped otherwise.
     pub(super) fn complete(&self, now: Instant, answer: &Result<String, RpcError>) {
         let mut body = Vec::new();
@@ -274,7 +283,7 @@ impl Slot {
             Effect::Respond { permit, release } => {
                 // Only a listen is completed from outside of its handler (rule C5).
                 let mut body = Vec::new();
-                encode::result(&mut body, &self.id, EMPTY_RESULT);
+                encode::listen_end(&mut body, &self.id);
                 self.respond(&mut state, permit, release, body);
                 state.end(now, Some(CancelReason::Ended))
             }
@@ -348,9 +357,6 @@ fn wake(waiters: Vec<(u64, Waker)>) {
     }
     waiters.into_iter().for_each(|(_, waker)| waker.wake());
 }
-
-/// An empty complete result (rules M4 and L4).
-const EMPTY_RESULT: &str = r#"{"resultType":"complete"}"#;
 
 fn deadline_error(clock: Clock) -> RpcError {
     let which = match clock {

@@ -268,6 +268,10 @@ impl Service for Tools {
             other => Answer::Ready(Err(RpcError::method_not_found(other))),
         }
     }
+
+    fn input_schema(&self, tool: &str) -> Option<&str> {
+        self.listed.iter().find(|listed| &*listed.name == tool).map(|listed| listed.schema.get())
+    }
 }
 
 impl core::fmt::Debug for Tools {

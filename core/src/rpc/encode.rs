@@ -71,6 +71,47 @@ pub fn result(out: &mut Vec<u8>, request: &RequestId, result: &str) {
     out.push(b'}');
 }
 
+/// Appends the result with which the server ends a listen: empty, with the subscription's id (rules L2 and L4).
+pub fn listen_end(out: &mut Vec<u8>, request: &RequestId) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+    id(out, request);
+    out.extend_from_slice(
+        b",\"result\":{\"resultType\":\"complete\",\"_meta\":{\"io.modelcontextprotocol/subscriptionId\":",
+    );
+    id(out, request);
+    out.extend_from_slice(b"}}}");
+}
+
+/// The code, if this message, written by [`error`], is an error; `None` for every other that is written here.
+#[must_use]
+pub fn error_code(message: &[u8]) -> Option<i64> {
+    let rest = message.strip_prefix(b"{\"jsonrpc\":\"2.0\"")?;
+    let rest = match rest.strip_prefix(b",\"id\":") {
+        None => rest,
+        Some(id) => &id[id_length(id)..],
+    };
+    let code = rest.strip_prefix(b",\"error\":{\"code\":")?;
+    let digits = code.iter().take_while(|byte| matches!(byte, b'-' | b'0'..=b'9')).count();
+    core::str::from_utf8(&code[..digits]).ok()?.parse().ok()
+}
+
+/// How long the JSON text of the id is that `bytes` starts with.
+fn id_length(bytes: &[u8]) -> usize {
+    let mut escaped = false;
+    let end = |byte: &u8| match byte {
+        _ if core::mem::take(&mut escaped) => false,
+        b'\\' => {
+            escaped = true;
+            false
+        }
+        byte => *byte == b'"',
+    };
+    match bytes.strip_prefix(b"\"") {
+        Some(inner) => inner.iter().position(end).map_or(bytes.len(), |at| at + 2),
+        None => bytes.iter().position(|byte| *byte == b',').unwrap_or(bytes.len()),
+    }
+}
+
 /// Appends an error response; without an id where the request's could not be read (rule M6).
 pub fn error(out: &mut Vec<u8>, request: Option<&RequestId>, error: &RpcError) {
     out.extend_from_slice(b"{\"jsonrpc\":\"2.0\"");
@@ -205,6 +246,25 @@ mod tests {
             text(|out| cancelled(out, &7.into(), Some("enough"))),
             r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7,"reason":"enough"}}"#
         );
+    }
+
+    #[test]
+    fn the_code_of_an_error_is_found_again() {
+        for id in [RequestId::from("a\\\"b,"), RequestId::from(""), (-7).into()] {
+            let bad = RpcError::new(-32601, "\"error\":{\"code\":1");
+            let mut message = Vec::new();
+            error(&mut message, Some(&id), &bad);
+            assert_eq!(error_code(&message), Some(-32601), "{id:?}");
+            message.clear();
+            result(&mut message, &id, r#"{"error":{"code":-32601}}"#);
+            assert_eq!(error_code(&message), None, "{id:?}");
+        }
+        let mut message = Vec::new();
+        error(&mut message, None, &RpcError::new(-32700, ""));
+        assert_eq!(error_code(&message), Some(-32700));
+        for cut in 0..message.len() {
+            let _no_panic = error_code(&message[..cut]);
+        }
     }
 
     #[test]

@@ -306,7 +306,8 @@ impl<'a, const N: usize> Found<'a, N> {
 }
 
 /// The values of the members `names` of the object that `json` must be; `None` if it is none, or names one of them twice.
-pub(crate) fn members<'a, const N: usize>(json: &'a str, names: &[&str; N]) -> Option<[Option<&'a str>; N]> {
+#[must_use]
+pub fn members<'a, const N: usize>(json: &'a str, names: &[&str; N]) -> Option<[Option<&'a str>; N]> {
     let mut found = Found::NONE;
     let mut scanner = Scanner::new(json, MAX_NESTING);
     let passed = scanner.object(|name, scanner| {
@@ -317,7 +318,8 @@ pub(crate) fn members<'a, const N: usize>(json: &'a str, names: &[&str; N]) -> O
 }
 
 /// What a JSON string says, borrowed where it has no escapes; `None` if it is no string, or half of a surrogate pair.
-pub(crate) fn text(json: &str) -> Option<Cow<'_, str>> {
+#[must_use]
+pub fn text(json: &str) -> Option<Cow<'_, str>> {
     let inner = json.strip_prefix('"')?.strip_suffix('"')?;
     if memchr::memchr2(b'\\', b'"', inner.as_bytes()).is_none() {
         return Some(Cow::Borrowed(inner));

@@ -79,7 +79,7 @@ impl Drop for Dialogue {
     }
 }
 
-fn request(id: u64, method: &str, mut params: Value) -> Value {
+pub(super) fn request(id: u64, method: &str, mut params: Value) -> Value {
     params["_meta"] = serde_json::json!({
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
         "io.modelcontextprotocol/clientCapabilities": {},
@@ -88,7 +88,7 @@ fn request(id: u64, method: &str, mut params: Value) -> Value {
     serde_json::json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })
 }
 
-fn result_of(id: u64, method: &str, line: &str) -> Result<Value, Error> {
+pub(super) fn result_of(id: u64, method: &str, line: &str) -> Result<Value, Error> {
     let said = || Error::check(format!("{method}: expected the result of request {id}, got {line}"));
     let answer: Value = serde_json::from_str(line).map_err(|_| said())?;
     let ours = answer.get("id").and_then(Value::as_u64) == Some(id);

@@ -106,7 +106,7 @@ fn node(cx: &mut Context, scripts: &Path, script: &str, folder: &Path) -> Result
 
 /// Installs what `wanted` lists into `folder`, unless the very same list has
 /// been installed there: a second run needs no network.
-fn install(wanted: &Path, folder: &Path, run: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
+pub(super) fn install(wanted: &Path, folder: &Path, run: impl FnOnce(&Path) -> Result<(), Error>) -> Result<(), Error> {
     let list = fs::read_to_string(wanted).map_err(Error::file(wanted))?;
     let mark = folder.join("installed-for-interop");
     if fs::read_to_string(&mark).is_ok_and(|installed| installed == list) {

@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{demo, interop, invariants, outside, statements, tidy};
+use super::{conformance, demo, interop, invariants, outside, statements, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -123,11 +123,11 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "outside",
-        proves: "a server needs mcp-steady-stdio alone: no http, ledger or sim comes along",
+        proves: "a server needs one transport alone: neither the other, nor ledger or sim comes along",
         required: true,
         tools: &[],
         run: outside::run,
-        next: "the crate is in target/outside, its template in transport-stdio/tests/outside-crate",
+        next: "the crates are in target/outside, their templates in tests/outside-crate of the transports",
     },
     Step {
         name: "interop",
@@ -137,12 +137,21 @@ pub(crate) const STEPS: &[Step] = &[
         run: interop::run,
         next: "run the line that is printed above the first FAILED alone; the scripts are in sim/tests/interop and transport-stdio/tests/interop",
     },
+    Step {
+        name: "conformance",
+        proves: "the official suite passes against our HTTP server, counted: 37 required and 3 pending scenarios",
+        required: true,
+        tools: &[NODE, NPM],
+        run: conformance::run,
+        next: "run one scenario alone: the printed command with `--scenario NAME` instead of `--requirements`",
+    },
 ];
 
 fn fmt(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo fmt --all --check")?;
-    // Not part of the workspace, so cargo fmt does not know it.
-    cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE))?;
+    // Not part of the workspace, so cargo fmt does not know them.
+    let templates = outside::templates().map(|template| format!("{template}/src/main.rs"));
+    cx.line(&format!("rustfmt --edition 2024 --check {}", templates.join(" ")))?;
     cx.line(&format!("rustfmt --edition 2024 --check {}/rmcp-server/src/main.rs", interop::SERVERS)).map(drop)
 }
 

@@ -31,7 +31,7 @@ const MAY_DEPEND: [(&str, &[&str], &[&str]); 6] = [
     ("mcp-steady-core", &[], &["tokio", "rusqlite", "hyper", "http", "rand", "getrandom"]),
     ("mcp-steady-ledger", &["mcp-steady-core"], &["tokio", "hyper", "http"]),
     ("mcp-steady-stdio", &["mcp-steady-core"], &["rusqlite", "hyper", "http"]),
-    ("mcp-steady-http", &["mcp-steady-core"], &["rusqlite"]),
+    ("mcp-steady-http", &["mcp-steady-core"], &["rusqlite", "axum", "tower", "reqwest", "tracing"]),
     ("mcp-steady-sim", &["mcp-steady-core", "mcp-steady-ledger", "mcp-steady-stdio", "mcp-steady-http"], &[]),
     ("xtask", &[], &[]),
 ];

@@ -1,0 +1,79 @@
+//! A raw client: requests as bytes, answers up to their end.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// A POST of a call.
+pub(crate) fn call(tool: &str, arguments: &str) -> Vec<u8> {
+    post("tools/call", Some(tool), &format!(r#""name":"{tool}","arguments":{arguments},"#))
+}
+
+/// A POST of any request.
+pub(crate) fn post(method: &str, name: Option<&str>, params: &str) -> Vec<u8> {
+    let body = format!(
+        r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{{"name":"bench","version":"0"}},"io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":1}}}}}}"#
+    );
+    let name = name.map(|name| format!("Mcp-Name: {name}\r\n")).unwrap_or_default();
+    format!(
+        "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n\
+         Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n\
+         Mcp-Method: {method}\r\n{name}Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+    .into_bytes()
+}
+
+/// A connection and what it has read of the current answer.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    read: Vec<u8>,
+}
+
+impl Connection {
+    pub(crate) async fn open(address: SocketAddr) -> io::Result<Self> {
+        let stream = TcpStream::connect(address).await?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, read: Vec::with_capacity(4096) })
+    }
+
+    pub(crate) async fn send(&mut self, request: &[u8]) -> io::Result<()> {
+        self.read.clear();
+        self.stream.write_all(request).await
+    }
+
+    /// Reads until what came holds `mark`.
+    pub(crate) async fn until(&mut self, mark: &[u8]) -> io::Result<()> {
+        let mut from = 0;
+        loop {
+            if self.read[from..].windows(mark.len()).any(|window| window == mark) {
+                return Ok(());
+            }
+            from = self.read.len().saturating_sub(mark.len());
+            if self.stream.read_buf(&mut self.read).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            // Only the tail matters.
+            if self.read.len() > 1 << 20 {
+                let keep = self.read.len() - mark.len();
+                self.read.drain(..keep);
+                from = 0;
+            }
+        }
+    }
+
+    /// One request and its whole answer, which ends with `end`.
+    pub(crate) async fn round_trip(&mut self, request: &[u8], end: &[u8]) -> io::Result<()> {
+        self.send(request).await?;
+        loop {
+            if self.stream.read_buf(&mut self.read).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if self.read.ends_with(end) {
+                return Ok(());
+            }
+        }
+    }
+}

