@@ -12,6 +12,7 @@ mod cargo;
 mod console;
 mod error;
 mod fuzz;
+mod http;
 mod loom;
 mod mutants;
 mod process;

@@ -13,6 +13,7 @@ mod dialogue;
 mod interop;
 mod invariants;
 mod outside;
+mod proxies;
 mod report;
 mod served;
 mod source;

@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{conformance, demo, interop, invariants, outside, statements, tidy};
+use super::{conformance, demo, interop, invariants, outside, proxies, statements, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -17,6 +17,8 @@ const DENY: Tool = Tool { name: "cargo-deny", probe: &["cargo", "deny", "--versi
 const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3", "-c", PYTHON_PROBE] };
 const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
 const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
+
+const NGINX: Tool = Tool { name: "nginx", probe: proxies::NGINX };
 
 const PYTHON_PROBE: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 const NODE_PROBE: &str = "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)";
@@ -144,6 +146,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[NODE, NPM],
         run: conformance::run,
         next: "run one scenario alone: the printed command with `--scenario NAME` instead of `--requirements`",
+    },
+    Step {
+        name: "proxies",
+        proves: "behind real proxies nothing is held back, a hang-up arrives, and silence is survived",
+        required: true,
+        tools: &[NGINX],
+        run: proxies::run,
+        next: "the settings of each proxy are in xtask/src/verify/proxies/kinds.rs, the server in transport-http/examples/proxied.rs",
     },
 ];
 
