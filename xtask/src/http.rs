@@ -4,10 +4,12 @@
 use serde_json::{Value, json};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How long any one read may take: a guard against hanging, not a measure.
 pub(crate) const GUARD: Duration = Duration::from_secs(30);
+/// How long one connection may be read from, whatever comes: comments must not keep a check alive for ever.
+const LIFETIME: Duration = Duration::from_secs(45);
 /// Longest line of an answer, and longest body, in bytes.
 const LONGEST: u64 = 16 << 20;
 
@@ -15,6 +17,7 @@ const LONGEST: u64 = 16 << 20;
 pub(crate) struct Peer {
     reader: BufReader<TcpStream>,
     framing: Framing,
+    until: Instant,
     /// What was read of the body and not yet used.
     pending: Vec<u8>,
 }
@@ -79,7 +82,8 @@ impl Peer {
         stream.set_read_timeout(Some(GUARD))?;
         stream.set_write_timeout(Some(GUARD))?;
         stream.set_nodelay(true)?;
-        Ok(Self { reader: BufReader::new(stream), framing: Framing::Over, pending: Vec::new() })
+        let until = Instant::now() + LIFETIME;
+        Ok(Self { reader: BufReader::new(stream), framing: Framing::Over, until, pending: Vec::new() })
     }
 
     pub(crate) fn send(&mut self, text: &str) -> io::Result<()> {
@@ -95,6 +99,11 @@ impl Peer {
     pub(crate) fn hang_up(self) {
         // An error: it has ended already.
         let _gone = self.reader.get_ref().shutdown(Shutdown::Both);
+    }
+
+    /// Ends the own direction: nothing more will be sent.
+    pub(crate) fn half_close(&self) -> io::Result<()> {
+        self.reader.get_ref().shutdown(Shutdown::Write)
     }
 
     fn line(&mut self) -> io::Result<String> {
@@ -134,6 +143,9 @@ impl Peer {
 
     /// Reads one more piece of the body; false at its proper end.
     fn piece(&mut self) -> io::Result<bool> {
+        if Instant::now() > self.until {
+            return Err(io::Error::new(ErrorKind::TimedOut, format!("no end within {LIFETIME:?}")));
+        }
         let size = match self.framing {
             Framing::Over => return Ok(false),
             Framing::UntilClose => {

@@ -40,6 +40,8 @@ enum Task {
     Mutants(mutants::Options),
     /// Run the official conformance suite against our server: the step of verify, alone
     Conformance,
+    /// Check our HTTP server and those of other libraries for what the official suite leaves out: the step of verify, alone
+    Compare,
 }
 
 fn main() -> ExitCode {
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mutants(options) => mutants::run(&options),
         Task::Conformance => verify::run(&verify::Options::only("conformance")),
+        Task::Compare => verify::run(&verify::Options::only("compare")),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

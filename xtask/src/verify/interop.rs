@@ -77,7 +77,7 @@ fn fresh_ledger(home: &Path) -> Result<PathBuf, Error> {
 }
 
 /// A Python with the SDK, in an environment of its own.
-fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
+pub(super) fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
     let venv = home.join("venv");
     let program = venv.join("bin/python");
     install(&Path::new(CLIENTS).join("requirements.txt"), &venv, |wanted| {
@@ -89,7 +89,7 @@ fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
 }
 
 /// A script of the TypeScript SDK, beside the modules that it imports.
-fn node(cx: &mut Context, scripts: &Path, script: &str, folder: &Path) -> Result<PathBuf, Error> {
+pub(super) fn node(cx: &mut Context, scripts: &Path, script: &str, folder: &Path) -> Result<PathBuf, Error> {
     fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let copy = |name: &str| {
         let to = folder.join(name);

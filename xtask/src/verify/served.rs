@@ -50,6 +50,11 @@ impl Served {
         self.lines.recv_timeout(PATIENCE).map_err(|why| Error::check(format!("the server says nothing: {why}")))
     }
 
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Where it listens: `127.0.0.1:PORT`.
     pub(crate) fn address(&self) -> &str {
         self.url.trim_start_matches("http://").split('/').next().unwrap_or_default()

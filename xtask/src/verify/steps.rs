@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{conformance, demo, interop, invariants, outside, proxies, statements, tidy};
+use super::{compare, conformance, demo, interop, invariants, outside, proxies, statements, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -148,6 +148,14 @@ pub(crate) const STEPS: &[Step] = &[
         next: "run one scenario alone: the printed command with `--scenario NAME` instead of `--requirements`",
     },
     Step {
+        name: "compare",
+        proves: "our HTTP server keeps what the official suite does not check; the others' servers are set beside it",
+        required: true,
+        tools: &[PYTHON, NODE, NPM],
+        run: compare::run,
+        next: "the note under the table says what was seen; the rows are in xtask/src/verify/compare",
+    },
+    Step {
         name: "proxies",
         proves: "behind real proxies nothing is held back, a hang-up arrives, and silence is survived",
         required: true,
@@ -162,7 +170,8 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     // Not part of the workspace, so cargo fmt does not know them.
     let templates = outside::templates().map(|template| format!("{template}/src/main.rs"));
     cx.line(&format!("rustfmt --edition 2024 --check {}", templates.join(" ")))?;
-    cx.line(&format!("rustfmt --edition 2024 --check {}/rmcp-server/src/main.rs", interop::SERVERS)).map(drop)
+    let servers = format!("{}/rmcp-server/src/main.rs {}/src/main.rs", interop::SERVERS, compare::RMCP);
+    cx.line(&format!("rustfmt --edition 2024 --check {servers}")).map(drop)
 }
 
 /// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core
