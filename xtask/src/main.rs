@@ -16,6 +16,7 @@ mod http;
 mod loom;
 mod mutants;
 mod process;
+mod record;
 mod table;
 mod verify;
 
@@ -42,10 +43,13 @@ enum Task {
     Conformance,
     /// Check our HTTP server and those of other libraries for what the official suite leaves out: the step of verify, alone
     Compare,
+    #[command(hide = true)]
+    Record(record::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
+        Task::Record(options) => return record::run(&options).unwrap_or_else(|error| report(&error)),
         Task::Verify(options) => verify::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Loom(options) => loom::run(&options),

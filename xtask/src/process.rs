@@ -38,8 +38,8 @@ impl Command {
     }
 
     /// Adds arguments.
-    pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.args.extend(args.into_iter().map(Into::into));
+    pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_string()));
         self
     }
 

@@ -16,6 +16,7 @@ mod invariants;
 mod outside;
 mod proxies;
 mod report;
+mod schema;
 mod served;
 mod source;
 mod statements;

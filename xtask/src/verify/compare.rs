@@ -12,6 +12,7 @@ use super::context::Context;
 use super::interop;
 use crate::error::Error;
 use crate::process::Command;
+use crate::record::Relay;
 use crate::table::Table;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -60,6 +61,17 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     if passed_by_stub > 0 {
         findings.push(format!("a server that answers 404 to everything passes {passed_by_stub} rows"));
     }
+    Error::unless_empty(findings)
+}
+
+/// Our server through all rows, with everything that is said in files that begin with `prefix`.
+pub(super) fn record(cx: &mut Context, prefix: &Path) -> Result<(), Error> {
+    cx.line("cargo build -p mcp-steady-http --example compared")?;
+    let (served, mut subject) = Subject::start(&Command::new(cx.workspace.program("examples/compared")))?;
+    let relay = Relay::start(served.address(), prefix)?;
+    subject.address.clone_from(&relay.address);
+    let findings = missed(&column(&subject));
+    drop((served, relay));
     Error::unless_empty(findings)
 }
 

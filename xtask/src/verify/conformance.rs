@@ -6,6 +6,7 @@ use super::interop::install;
 use super::served::Served;
 use crate::error::Error;
 use crate::process::Command;
+use crate::record::Relay;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,6 +28,15 @@ const EXTENSION: &str = "tasks-";
 
 /// The step.
 pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
+    run_suite(cx, None)
+}
+
+/// The same, with everything that is said in files that begin with `prefix`.
+pub(super) fn record(cx: &mut Context, prefix: &Path) -> Result<(), Error> {
+    run_suite(cx, Some(prefix))
+}
+
+fn run_suite(cx: &mut Context, record: Option<&Path>) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-http --example conformance_server")?;
     let home = cx.workspace.scratch("conformance")?;
     let manifest = home.join("package.json");
@@ -43,10 +53,13 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let command = Command::new(&program).args(["127.0.0.1:0"]);
     cx.announce(&command.to_string());
     let server = Served::start(&command)?;
-    let suite = Command::new(node(&home)).arg(home.join(SUITE)).args(["server", "--url", &server.url]);
+    let relay = record.map(|prefix| Relay::start(server.address(), prefix)).transpose()?;
+    let url = relay.as_ref().map_or_else(|| server.url.clone(), |relay| format!("http://{}/mcp", relay.address));
+    let suite = Command::new(node(&home)).arg(home.join(SUITE)).args(["server", "--url", &url]);
     let suite = suite.args(["--requirements", REVISION, "-o"]).arg(&results);
     let done = cx.attempt(&suite)?;
     drop(server);
+    drop(relay);
     let scenarios = read(&results)?;
     let findings = judge(&scenarios, &EXPECTED);
     cx.say(&summary(&scenarios));

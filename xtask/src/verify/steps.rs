@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{compare, conformance, demo, interop, invariants, outside, proxies, statements, tidy};
+use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -18,6 +18,7 @@ const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3
 const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
 const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
 
+const SCHEMAS: Tool = Tool { name: "STEADY_SCHEMAS, the folder of the official schemas", probe: schema::PROBE };
 const NGINX: Tool = Tool { name: "nginx", probe: proxies::NGINX };
 
 const PYTHON_PROBE: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
@@ -156,6 +157,14 @@ pub(crate) const STEPS: &[Step] = &[
         next: "the note under the table says what was seen; the rows are in xtask/src/verify/compare",
     },
     Step {
+        name: "schema",
+        proves: "each message that our servers and our client send is valid by the official JSON schema",
+        required: false,
+        tools: &[SCHEMAS, PYTHON, NODE, NPM],
+        run: schema::run,
+        next: "the finding names the record in target/schema and the message; xtask/schema/validate.py reads it",
+    },
+    Step {
         name: "proxies",
         proves: "behind real proxies nothing is held back, a hang-up arrives, and silence is survived",
         required: true,
@@ -266,9 +275,9 @@ mod tests {
     }
 
     #[test]
-    fn only_deny_is_optional() {
+    fn what_needs_files_or_tools_of_others_is_optional() {
         let optional: Vec<&str> = STEPS.iter().filter(|step| !step.required).map(|step| step.name).collect();
-        assert_eq!(optional, ["deny"]);
+        assert_eq!(optional, ["deny", "schema"]);
     }
 
     #[test]
