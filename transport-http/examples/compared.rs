@@ -92,9 +92,17 @@ async fn listen(filter: Filter, mut changes: watch::Receiver<u64>, cx: Context) 
     }
 }
 
-async fn cancellation(cx: Context, cancelled: Arc<AtomicU64>) -> Result<Reply, RpcError> {
+/// How many wait for their cancellation, or did, and how many were told.
+#[derive(Default)]
+struct Counts {
+    started: AtomicU64,
+    cancelled: AtomicU64,
+}
+
+async fn cancellation(cx: Context, counts: Arc<Counts>) -> Result<Reply, RpcError> {
+    counts.started.fetch_add(1, Ordering::SeqCst);
     let why = cx.cancelled().await;
-    cancelled.fetch_add(1, Ordering::SeqCst);
+    counts.cancelled.fetch_add(1, Ordering::SeqCst);
     Err(why.into())
 }
 
@@ -120,8 +128,8 @@ async fn quiet(call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
 
 fn compared() -> Compared {
     let changes = watch::Sender::new(0);
-    let cancelled: Arc<AtomicU64> = Arc::default();
-    let (told, silently, aloud) = (Arc::clone(&cancelled), Arc::clone(&cancelled), cancelled);
+    let counts: Arc<Counts> = Arc::default();
+    let (told, silently, aloud) = (Arc::clone(&counts), Arc::clone(&counts), counts);
     let change = changes.clone();
     let tools =
         Tools::new("compared", "0.0.0")
@@ -136,9 +144,10 @@ fn compared() -> Compared {
                 cancellation(cx, Arc::clone(&aloud))
             })
             .tool("silent", "Waits for its cancellation.", ANY, move |_, cx| cancellation(cx, Arc::clone(&silently)))
-            .tool("cancelled", "Tells how many were cancelled.", ANY, move |_, _| {
-                let cancelled = told.load(Ordering::SeqCst);
-                async move { Ok(Reply::text(&cancelled.to_string())) }
+            .tool("cancelled", "Tells how many were cancelled, of how many that wait for it.", ANY, move |_, _| {
+                let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
+                let text = format!("{} of {}", count(&told.cancelled), count(&told.started));
+                async move { Ok(Reply::text(&text)) }
             })
             .tool("change", "Says that the list of tools has changed.", ANY, move |_, _| {
                 change.send_modify(|changes| *changes += 1);

@@ -26,7 +26,8 @@
 //!
 //! The third row is complete under [`Server`], which watches the socket itself. Mounted into another server, the service
 //! learns of a hang-up when that server drops the response: hyper stops reading while bytes wait that it has not asked
-//! for, a pipelined request for instance, and then notices only when it next writes.
+//! for, a pipelined request for instance, and then notices only when it next writes. What nginx, HAProxy, Apache and Caddy
+//! need in front of it is in `PROXIES.md` beside this crate's manifest.
 #![forbid(unsafe_code)]
 
 pub mod headers;

@@ -13,11 +13,13 @@ import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 
 server = MCPServer("python")
+starts = 0
 cancellations = 0
 
 
 async def cancellation() -> None:
-    global cancellations
+    global starts, cancellations
+    starts += 1
     try:
         await anyio.sleep_forever()
     except anyio.get_cancelled_exc_class():
@@ -72,8 +74,8 @@ async def silent() -> str:
 
 @server.tool()
 def cancelled() -> str:
-    """Tells how many were cancelled."""
-    return str(cancellations)
+    """Tells how many were cancelled, of how many that wait for it."""
+    return f"{cancellations} of {starts}"
 
 
 @server.tool()

@@ -10,6 +10,7 @@ import { hostHeaderValidation, originValidation, toNodeHandler } from '@modelcon
 import { McpServer, createMcpHandler } from '@modelcontextprotocol/server';
 import { z } from 'zod';
 
+let starts = 0;
 let cancellations = 0;
 
 const text = (text) => ({ content: [{ type: 'text', text }] });
@@ -21,6 +22,7 @@ const report = async (extra, progress) => {
 };
 
 const cancellation = async (extra) => {
+  starts += 1;
   const { signal } = extra.mcpReq;
   if (!signal.aborted) await new Promise((resolve) => signal.addEventListener('abort', resolve));
   cancellations += 1;
@@ -50,7 +52,9 @@ function make() {
     return cancellation(extra);
   });
   tool('silent', 'Waits for its cancellation.', {}, (_, extra) => cancellation(extra));
-  tool('cancelled', 'Tells how many were cancelled.', {}, () => text(String(cancellations)));
+  tool('cancelled', 'Tells how many were cancelled, of how many that wait for it.', {}, () =>
+    text(`${cancellations} of ${starts}`),
+  );
   tool('change', 'Says that the list of tools has changed.', {}, () => {
     handler.notify.toolsChanged();
     return text('changed');

@@ -21,6 +21,7 @@ type Answer = Result<CallToolResult, ErrorData>;
 
 #[derive(Clone)]
 struct Server {
+    started: Arc<AtomicU32>,
     cancelled: Arc<AtomicU32>,
     changes: watch::Sender<u32>,
     #[expect(dead_code, reason = "read by the code of the macro")]
@@ -103,14 +104,16 @@ impl Server {
 
     #[tool(description = "Waits for its cancellation.")]
     async fn silent(&self, cx: RequestContext<RoleServer>) -> Answer {
+        self.started.fetch_add(1, Ordering::SeqCst);
         cx.ct.cancelled().await;
         self.cancelled.fetch_add(1, Ordering::SeqCst);
         text("never")
     }
 
-    #[tool(description = "Tells how many were cancelled.")]
+    #[tool(description = "Tells how many were cancelled, of how many that wait for it.")]
     async fn cancelled(&self) -> Answer {
-        text(self.cancelled.load(Ordering::SeqCst).to_string())
+        let (cancelled, started) = (&self.cancelled, &self.started);
+        text(format!("{} of {}", cancelled.load(Ordering::SeqCst), started.load(Ordering::SeqCst)))
     }
 
     #[tool(description = "Says that the list of tools has changed.")]
@@ -145,8 +148,12 @@ impl ServerHandler for Server {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let handler =
-        Server { cancelled: Arc::default(), changes: watch::Sender::new(0), tool_router: Server::tool_router() };
+    let handler = Server {
+        started: Arc::default(),
+        cancelled: Arc::default(),
+        changes: watch::Sender::new(0),
+        tool_router: Server::tool_router(),
+    };
     let config = StreamableHttpServerConfig::default();
     let stop = config.cancellation_token.clone();
     let service =
