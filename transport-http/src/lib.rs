@@ -27,7 +27,8 @@
 //!
 //! The third row is complete under [`Server`], which watches the socket itself. Mounted into another server, the service
 //! learns of a hang-up when that server drops the response: hyper stops reading while bytes wait that it has not asked
-//! for, a pipelined request for instance, and then notices only when it next writes.
+//! for, a pipelined request for instance, and then notices only when it next writes. What nginx, HAProxy, Apache and Caddy
+//! need in front of it is in `PROXIES.md` beside this crate's manifest.
 //!
 //! The client (feature `client`, on by default; `https` with the feature `tls`) is in the module `client`.
 #![forbid(unsafe_code)]

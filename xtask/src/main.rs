@@ -13,9 +13,11 @@ mod console;
 mod crash;
 mod error;
 mod fuzz;
+mod http;
 mod loom;
 mod mutants;
 mod process;
+mod record;
 mod table;
 mod verify;
 
@@ -41,10 +43,15 @@ enum Task {
     Mutants(mutants::Options),
     /// Run the official conformance suite against our server and our client: the step of verify, alone
     Conformance,
+    /// Check our HTTP server and those of other libraries for what the official suite leaves out: the step of verify, alone
+    Compare,
+    #[command(hide = true)]
+    Record(record::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Cli::parse().task {
+        Task::Record(options) => return record::run(&options).unwrap_or_else(|error| report(&error)),
         Task::Verify(options) => verify::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::Loom(options) => loom::run(&options),
@@ -52,6 +59,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mutants(options) => mutants::run(&options),
         Task::Conformance => verify::run(&verify::Options::only("conformance")),
+        Task::Compare => verify::run(&verify::Options::only("compare")),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,

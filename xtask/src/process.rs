@@ -38,9 +38,17 @@ impl Command {
     }
 
     /// Adds arguments.
-    pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl Into<String>>) -> Self {
-        self.args.extend(args.into_iter().map(Into::into));
+    pub(crate) fn args(mut self, args: impl IntoIterator<Item = impl AsRef<str>>) -> Self {
+        self.args.extend(args.into_iter().map(|arg| arg.as_ref().to_string()));
         self
+    }
+
+    /// This command as the last arguments of another one, which starts it.
+    pub(crate) fn behind(self, other: Self) -> Self {
+        let Self { program, args, env } = self;
+        let mut whole = other.args([program]).args(args);
+        whole.env.extend(env);
+        whole
     }
 
     /// Sets a variable for the program.
@@ -195,6 +203,12 @@ mod tests {
         assert_eq!(command.to_string(), "RUSTDOCFLAGS='-D warnings' cargo doc --workspace");
         let quote = Command::new("echo").args(["it's", "", "bench *"]);
         assert_eq!(quote.to_string(), r"echo 'it'\''s' '' 'bench *'");
+    }
+
+    #[test]
+    fn one_command_can_start_another() {
+        let inner = Command::line("nginx -c file").env("HOME", "h");
+        assert_eq!(inner.behind(Command::line("setpriv --x")).to_string(), "HOME=h setpriv --x nginx -c file");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! that is missing skips its step by name; under `--ci` that fails the run
 //! unless the step is optional.
 
+mod compare;
 mod conformance;
 mod context;
 mod demo;
@@ -13,7 +14,9 @@ mod dialogue;
 mod interop;
 mod invariants;
 mod outside;
+mod proxies;
 mod report;
+mod schema;
 mod served;
 mod source;
 mod statements;

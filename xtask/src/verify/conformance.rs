@@ -9,6 +9,7 @@ use super::interop::install;
 use super::served::Served;
 use crate::error::Error;
 use crate::process::Command;
+use crate::record::Relay;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,6 +31,15 @@ const EXTENSION: &str = "tasks-";
 
 /// The step.
 pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
+    run_suite(cx, None)
+}
+
+/// The same, with everything that is said in files that begin with `prefix`.
+pub(super) fn record(cx: &mut Context, prefix: &Path) -> Result<(), Error> {
+    run_suite(cx, Some(prefix))
+}
+
+fn run_suite(cx: &mut Context, record: Option<&Path>) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-http --example conformance_server --example conformance_client")?;
     let home = cx.workspace.scratch("conformance")?;
     let manifest = home.join("package.json");
@@ -38,7 +48,7 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
         let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts --prefix");
         cx.run(&npm.arg(&home)).map(drop)
     })?;
-    let server = run_server(cx, &home);
+    let server = run_server(cx, &home, record);
     let client = client::run(cx, &home);
     server.and(client)
 }
@@ -49,17 +59,20 @@ fn emptied(results: &Path) -> Result<(), Error> {
 }
 
 /// The suite against our server.
-fn run_server(cx: &mut Context, home: &Path) -> Result<(), Error> {
+fn run_server(cx: &mut Context, home: &Path, record: Option<&Path>) -> Result<(), Error> {
     let results = home.join("results");
     emptied(&results)?;
     let program = cx.workspace.target.join("debug/examples/conformance_server");
     let command = Command::new(&program).args(["127.0.0.1:0"]);
     cx.announce(&command.to_string());
     let server = Served::start(&command)?;
-    let suite = Command::new(node(home)).arg(home.join(SUITE)).args(["server", "--url", &server.url]);
+    let relay = record.map(|prefix| Relay::start(server.address(), prefix)).transpose()?;
+    let url = relay.as_ref().map_or_else(|| server.url.clone(), |relay| format!("http://{}/mcp", relay.address));
+    let suite = Command::new(node(home)).arg(home.join(SUITE)).args(["server", "--url", &url]);
     let suite = suite.args(["--requirements", REVISION, "-o"]).arg(&results);
     let done = cx.attempt(&suite)?;
     drop(server);
+    drop(relay);
     let scenarios = read(&results, "server-")?;
     let findings = judge(&scenarios, &EXPECTED);
     cx.say(&summary(&scenarios));

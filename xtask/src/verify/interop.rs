@@ -8,6 +8,7 @@
 //! built for this in a workspace of its own.
 
 use super::context::Context;
+use super::schema::recorder;
 use crate::error::Error;
 use crate::process::Command;
 use std::fs;
@@ -23,17 +24,32 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let home = cx.workspace.scratch("interop")?;
     // Both directions need it, and each says so if it is not there.
     let python = python(cx, &home).map_err(|why| why.to_string());
-    let theirs = their_clients(cx, python.clone(), &home);
-    let ours = our_client(cx, python, &home);
+    let theirs = their_clients(cx, python.clone(), &home, &[]);
+    let ours = our_client(cx, python, &home, &[]);
     all_of([theirs, ours])
 }
 
-/// The clients of the others against our server.
-fn their_clients(cx: &mut Context, python: Result<PathBuf, String>, home: &Path) -> Result<(), Error> {
+/// The same, with everything that is said in files that begin with these prefixes. Returns the Python that it used.
+pub(super) fn record(cx: &mut Context, server: &Path, client: &Path) -> Result<PathBuf, Error> {
+    let home = cx.workspace.scratch("interop")?;
+    let python = python(cx, &home)?;
+    their_clients(cx, Ok(python.clone()), &home, &recorder(server)?)?;
+    our_client(cx, Ok(python.clone()), &home, &recorder(client)?)?;
+    Ok(python)
+}
+
+/// The clients of the others against our server, which is started behind `recorder`.
+fn their_clients(
+    cx: &mut Context,
+    python: Result<PathBuf, String>,
+    home: &Path,
+    recorder: &[String],
+) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-sim --bin steady-sim")?;
     let server = cx.workspace.program("steady-sim");
     let ledger = fresh_ledger(home)?;
-    let serve = |client: Command| client.arg(&server).args(["serve", "--stdio", "--ledger"]).arg(&ledger);
+    let serve =
+        |client: Command| client.args(recorder).arg(&server).args(["serve", "--stdio", "--ledger"]).arg(&ledger);
 
     let python = python.map_err(Error::check);
     let script = Path::new(CLIENTS).join("python_client.py");
@@ -43,10 +59,15 @@ fn their_clients(cx: &mut Context, python: Result<PathBuf, String>, home: &Path)
     same_reservation(python, node)
 }
 
-/// Our client against the servers of the others.
-fn our_client(cx: &mut Context, python: Result<PathBuf, String>, home: &Path) -> Result<(), Error> {
+/// Our client against the servers of the others, which are started behind `recorder`.
+fn our_client(
+    cx: &mut Context,
+    python: Result<PathBuf, String>,
+    home: &Path,
+    recorder: &[String],
+) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-stdio --example interop")?;
-    let client = Command::new(cx.workspace.program("examples/interop"));
+    let client = Command::new(cx.workspace.program("examples/interop")).args(recorder);
 
     let python = python.map_err(Error::check);
     let script = Path::new(SERVERS).join("python_server.py");
@@ -77,7 +98,7 @@ fn fresh_ledger(home: &Path) -> Result<PathBuf, Error> {
 }
 
 /// A Python with the SDK, in an environment of its own.
-fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
+pub(super) fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
     let venv = home.join("venv");
     let program = venv.join("bin/python");
     install(&Path::new(CLIENTS).join("requirements.txt"), &venv, |wanted| {
@@ -89,7 +110,7 @@ fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
 }
 
 /// A script of the TypeScript SDK, beside the modules that it imports.
-fn node(cx: &mut Context, scripts: &Path, script: &str, folder: &Path) -> Result<PathBuf, Error> {
+pub(super) fn node(cx: &mut Context, scripts: &Path, script: &str, folder: &Path) -> Result<PathBuf, Error> {
     fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let copy = |name: &str| {
         let to = folder.join(name);

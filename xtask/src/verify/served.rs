@@ -15,16 +15,17 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running server.
-pub(super) struct Served {
+pub(crate) struct Served {
     child: Child,
     /// Where to POST.
-    pub(super) url: String,
+    pub(crate) url: String,
     next_id: u64,
+    lines: mpsc::Receiver<String>,
 }
 
 impl Served {
     /// Starts the server and waits until it serves.
-    pub(super) fn start(command: &Command) -> Result<Self, Error> {
+    pub(crate) fn start(command: &Command) -> Result<Self, Error> {
         let mut builder = command.builder();
         builder.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = builder.spawn().map_err(|why| command.not_started(&why))?;
@@ -37,16 +38,30 @@ impl Served {
                 }
             });
         }
-        let mut served = Self { child, url: String::new(), next_id: 1 };
-        let line = lines.recv_timeout(PATIENCE);
-        let line = line.map_err(|why| Error::check(format!("the server does not start: {why}")))?;
+        let mut served = Self { child, url: String::new(), next_id: 1, lines };
+        let line = served.heard().map_err(|why| Error::check(format!("the server does not start: {why}")))?;
         let url = line.strip_prefix("serving ").ok_or_else(|| Error::check(format!("the server says {line:?}")))?;
         served.url = url.to_string();
         Ok(served)
     }
 
+    /// The next line that it says.
+    pub(crate) fn heard(&self) -> Result<String, Error> {
+        self.lines.recv_timeout(PATIENCE).map_err(|why| Error::check(format!("the server says nothing: {why}")))
+    }
+
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where it listens: `127.0.0.1:PORT`.
+    pub(crate) fn address(&self) -> &str {
+        self.url.trim_start_matches("http://").split('/').next().unwrap_or_default()
+    }
+
     /// POSTs a request of revision 2026-07-28 and returns its result.
-    pub(super) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Error> {
+    pub(crate) fn ask(&mut self, method: &str, params: Value) -> Result<Value, Error> {
         let id = self.next_id;
         self.next_id += 1;
         let name = params.get("name").and_then(Value::as_str).map(|name| format!("Mcp-Name: {name}\r\n"));
@@ -65,8 +80,7 @@ impl Served {
     }
 
     fn exchange(&self, text: &str) -> std::io::Result<String> {
-        let address = self.url.trim_start_matches("http://").split('/').next().unwrap_or_default();
-        let mut stream = TcpStream::connect(address)?;
+        let mut stream = TcpStream::connect(self.address())?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(text.as_bytes())?;
         let mut answer = String::new();

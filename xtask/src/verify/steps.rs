@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{conformance, demo, interop, invariants, outside, statements, tidy};
+use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -17,6 +17,9 @@ const DENY: Tool = Tool { name: "cargo-deny", probe: &["cargo", "deny", "--versi
 const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3", "-c", PYTHON_PROBE] };
 const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
 const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
+
+const SCHEMAS: Tool = Tool { name: "STEADY_SCHEMAS, the folder of the official schemas", probe: schema::PROBE };
+const NGINX: Tool = Tool { name: "nginx", probe: proxies::NGINX };
 
 const PYTHON_PROBE: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 const NODE_PROBE: &str = "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)";
@@ -151,6 +154,30 @@ pub(crate) const STEPS: &[Step] = &[
         run: conformance::run,
         next: "run one scenario alone: the printed command with `--scenario NAME` instead of `--requirements`",
     },
+    Step {
+        name: "compare",
+        proves: "our HTTP server keeps what the official suite does not check; the others' servers are set beside it",
+        required: true,
+        tools: &[PYTHON, NODE, NPM],
+        run: compare::run,
+        next: "the note under the table says what was seen; the rows are in xtask/src/verify/compare",
+    },
+    Step {
+        name: "schema",
+        proves: "each message that our servers and our client send is valid by the official JSON schema",
+        required: false,
+        tools: &[SCHEMAS, PYTHON, NODE, NPM],
+        run: schema::run,
+        next: "the finding names the record in target/schema and the message; xtask/schema/validate.py reads it",
+    },
+    Step {
+        name: "proxies",
+        proves: "behind real proxies nothing is held back, a hang-up arrives, and silence is survived",
+        required: true,
+        tools: &[NGINX],
+        run: proxies::run,
+        next: "the settings of each proxy are in xtask/src/verify/proxies/kinds.rs, the server in transport-http/examples/proxied.rs",
+    },
 ];
 
 fn fmt(cx: &mut Context) -> Result<(), Error> {
@@ -158,7 +185,8 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     // Not part of the workspace, so cargo fmt does not know them.
     let templates = outside::templates().map(|template| format!("{template}/src/main.rs"));
     cx.line(&format!("rustfmt --edition 2024 --check {}", templates.join(" ")))?;
-    cx.line(&format!("rustfmt --edition 2024 --check {}/rmcp-server/src/main.rs", interop::SERVERS)).map(drop)
+    let servers = format!("{}/rmcp-server/src/main.rs {}/src/main.rs", interop::SERVERS, compare::RMCP);
+    cx.line(&format!("rustfmt --edition 2024 --check {servers}")).map(drop)
 }
 
 /// With every feature, as tests run, and core as most use it.
@@ -269,9 +297,9 @@ mod tests {
     }
 
     #[test]
-    fn only_deny_is_optional() {
+    fn what_needs_files_or_tools_of_others_is_optional() {
         let optional: Vec<&str> = STEPS.iter().filter(|step| !step.required).map(|step| step.name).collect();
-        assert_eq!(optional, ["deny"]);
+        assert_eq!(optional, ["deny", "schema"]);
     }
 
     #[test]

@@ -1,0 +1,205 @@
+"""Validates recorded messages against the official JSON schema.
+
+usage: validate.py SCHEMA RECORDS
+
+RECORDS is a folder with two files for each connection, what the client sent and
+what the server sent: NAME.http.client, NAME.http.server, NAME.stdio.client,
+NAME.stdio.server. The messages of the side that NAME begins with are validated;
+those of the other side only say which request a result belongs to. At the end
+each kind of message is spoiled once, and must be refused.
+"""
+
+import copy
+import http.client
+import io
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+
+from jsonschema import Draft202012Validator
+
+SHOWN = 20
+
+
+class Schema:
+    """What a message must look like."""
+
+    def __init__(self, path):
+        whole = json.loads(Path(path).read_text(encoding="utf-8"))
+        self.defs = whole["$defs"]
+        self.validator = Draft202012Validator(whole)
+        self.by_method, self.by_code = {}, {}
+        for name, definition in self.defs.items():
+            properties = definition.get("properties", {})
+            method = properties.get("method", {}).get("const")
+            if method and name.endswith(("Request", "Notification")) and not name.startswith(("Client", "Server")):
+                self.by_method[method] = name
+            for part in properties.get("error", {}).get("allOf", []):
+                code = part.get("properties", {}).get("code", {}).get("const")
+                if code is not None:
+                    self.by_code[code] = name
+
+    def name(self, message, method):
+        """The definition for a message; `method` is that of the request that a result answers."""
+        if "method" in message:
+            return self.by_method.get(message["method"])
+        if "error" in message:
+            return self.by_code.get(message["error"].get("code"), "JSONRPCErrorResponse")
+        response = self.by_method.get(method, "").removesuffix("Request") + "ResultResponse"
+        return response if response in self.defs else None
+
+    def faults(self, message, name):
+        """Why a message is not what its name says."""
+        if name is None:
+            return ["no definition fits"]
+        validator = self.validator.evolve(schema={"$ref": f"#/$defs/{name}"})
+        return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(message)]
+
+
+class Socket(io.BytesIO):
+    """Recorded bytes as http.client wants them: one socket for all of its responses."""
+
+    def makefile(self, _mode):
+        self.close = lambda: None
+        return self
+
+
+def parsed(text):
+    """The message, or None for what is not one."""
+    try:
+        message = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def http_requests(data):
+    """The message of each request, None where it had none."""
+    messages = []
+    while b"\r\n\r\n" in data:
+        head, data = data.split(b"\r\n\r\n", 1)
+        lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
+        length = int(lengths[0]) if lengths else 0
+        messages.append(parsed(data[:length]))
+        data = data[length:]
+    return messages
+
+
+def http_responses(data):
+    """The messages of each response. What was cut off has the messages that came whole."""
+    answers = []
+    source = Socket(data)
+    while source.tell() < len(data):
+        response = http.client.HTTPResponse(source)
+        try:
+            response.begin()
+        except http.client.HTTPException:
+            break
+        try:
+            body = response.read()
+        except http.client.IncompleteRead as cut:
+            body = cut.partial
+        if response.getheader("content-type", "").startswith("text/event-stream"):
+            events = body.split(b"\n\n")[:-1]
+            lines = [line for event in events for line in event.split(b"\n") if line.startswith(b"data:")]
+            answers.append([(parsed(line[5:]), line) for line in lines])
+        else:
+            answers.append([(parsed(body), body)] if body else [])
+    return answers
+
+
+def of_http(client, server):
+    """(side, message, text, method) of a connection: its n-th response answers its n-th request."""
+    requests = http_requests(client)
+    for request in requests:
+        if request is not None:
+            yield "client", request, b"", None
+    for index, answer in enumerate(http_responses(server)):
+        request = requests[index] if index < len(requests) else None
+        for message, text in answer:
+            yield "server", message, text, (request or {}).get("method")
+
+
+def of_stdio(client, server):
+    """The same for lines: a result answers the request with its id."""
+    methods = {}
+    for line in client.splitlines():
+        message = parsed(line)
+        if message is not None and "method" in message:
+            if "id" in message:
+                methods[json.dumps(message["id"])] = message["method"]
+            yield "client", message, line, None
+    for line in server.splitlines(keepends=True):
+        # What a killed server had half written is no message.
+        if line.endswith(b"\n"):
+            message = parsed(line)
+            yield "server", message, line, methods.get(json.dumps((message or {}).get("id")))
+
+
+def kind(message):
+    """What is spoiled in its own way."""
+    if "method" in message:
+        return "request" if "id" in message else message["method"]
+    return "error" if "error" in message else "result"
+
+
+def spoiled(message):
+    """The message with one fault that its kind can have."""
+    bad = copy.deepcopy(message)
+    if kind(bad) == "request":
+        bad["params"]["_meta"].pop("io.modelcontextprotocol/protocolVersion")
+    elif kind(bad) == "error":
+        bad["id"] = None
+    elif kind(bad) == "result":
+        bad["result"].pop("resultType")
+    elif kind(bad) == "notifications/progress":
+        bad["params"].pop("progressToken")
+    elif kind(bad) == "notifications/subscriptions/acknowledged":
+        bad["params"].pop("notifications")
+    elif kind(bad) == "notifications/cancelled":
+        bad["params"]["requestId"] = None
+    else:
+        bad["params"] = []
+    return bad
+
+
+def main():
+    """Validates all of it; the exit code says whether everything holds."""
+    schema = Schema(sys.argv[1])
+    counts, samples, findings = Counter(), {}, []
+    for path in sorted(Path(sys.argv[2]).glob("*.client")):
+        other = path.with_suffix(".server")
+        read = of_http if path.stem.endswith(".http") else of_stdio
+        for side, message, text, method in read(path.read_bytes(), other.read_bytes()):
+            if not path.name.startswith(side):
+                continue
+            if message is None:
+                findings.append(f"{path.stem}: not a message: {text[:200]!r}")
+                continue
+            name = schema.name(message, method)
+            counts[side, name] += 1
+            faults = schema.faults(message, name)
+            if faults:
+                findings.append(f"{path.stem}: {name}: {faults[0][:200]}: {json.dumps(message)[:400]}")
+            else:
+                samples.setdefault((side, kind(message)), (message, name))
+    for (side, name), count in sorted(counts.items(), key=str):
+        print(f"{count:6} {side} {name}")
+    for (side, what), (message, name) in sorted(samples.items()):
+        if not schema.faults(spoiled(message), name):
+            findings.append(f"a spoiled {what} of a {side} passes: the check proves nothing")
+    if next(of_stdio(b"", b"a line of a log\n"))[1] is not None:
+        findings.append("a line that is no message passes: the check proves nothing")
+    for wanted in [("server", "result"), ("server", "error"), ("server", "notifications/progress"),
+                   ("server", "notifications/subscriptions/acknowledged"), ("client", "request"),
+                   ("client", "notifications/cancelled")]:
+        if wanted not in samples:
+            findings.append(f"no {wanted[1]} of a {wanted[0]} was recorded")
+    print(f"{sum(counts.values())} messages, {len(samples)} kinds spoiled, {len(findings)} findings")
+    print("\n".join(findings[:SHOWN]))
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
