@@ -57,7 +57,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "clippy",
-        proves: "no lint warning in any target",
+        proves: "no lint warning in any target; each half of the transport builds alone",
         required: true,
         tools: &[CLIPPY],
         run: clippy,
@@ -141,13 +141,18 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo fmt --all --check")?;
     // Not part of the workspace, so cargo fmt does not know it.
     cx.line(&format!("rustfmt --edition 2024 --check {}/src/main.rs", outside::TEMPLATE))?;
-    cx.line(&format!("rustfmt --edition 2024 --check {}/rmcp-server/src/main.rs", interop::SERVERS)).map(drop)
+    let rmcp = format!("{}/rmcp-server/src", interop::SERVERS);
+    cx.line(&format!("rustfmt --edition 2024 --check {rmcp}/main.rs {rmcp}/bin/rmcp-client.rs")).map(drop)
 }
 
-/// With every feature, as tests run, and core as most use it.
+/// With every feature, as tests run; core as most use it; the transport with one half only.
 fn clippy(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo clippy --workspace --all-features --all-targets --keep-going -- -D warnings")?;
-    cx.line("cargo clippy -p mcp-steady-core --all-targets -- -D warnings").map(drop)
+    cx.line("cargo clippy -p mcp-steady-core --all-targets -- -D warnings")?;
+    for half in ["client", "server"] {
+        cx.line(&format!("cargo clippy -p mcp-steady-stdio --no-default-features --features {half} -- -D warnings"))?;
+    }
+    Ok(())
 }
 
 /// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core
