@@ -9,7 +9,8 @@
 //! | `mcp.method.name`, `gen_ai.tool.name` | as they are, cut at 128 bytes |
 //! | `jsonrpc.request.id` | of the attempt that was sent last |
 //! | `network.transport` | `pipe` or `tcp` |
-//! | `error.type` | the server's error code; `tool_error`, `timeout`, `outcome_unknown`, `never_sent`, `answer_too_long`, `refused` |
+//! | `error.type` | the server's error code; `tool_error`, `answer_too_long`, `answer_unusable`, `timeout`, `outcome_unknown`, |
+//! | | `never_sent`, `refused` |
 //!
 //! Arguments, results, texts of errors, progress and reasons are never recorded. A cancellation is no failure: it sets no
 //! `error.type`. A subscriber is called under the client's lock and must not use the client.
@@ -139,10 +140,11 @@ mod on {
                     failed(&format!("{}", error.code));
                     self.0.in_scope(|| tracing::debug!("request answered with an error"));
                 }
-                Err(CallError::AnswerTooLong { .. } | CallError::Answer { .. }) => {
+                Err(CallError::AnswerTooLong) => {
                     failed("answer_too_long");
                     self.0.in_scope(|| tracing::warn!("answer too long"));
                 }
+                Err(CallError::Answer(_)) => failed("answer_unusable"),
                 Err(CallError::IdleTimeout { .. }) => self.timed_out("idle"),
                 Err(CallError::MaxTimeout { .. }) => self.timed_out("maximum"),
                 Err(CallError::Unknown { .. }) => {
