@@ -18,6 +18,11 @@ const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3
 const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
 const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
 
+const MACOS: Tool = Tool { name: "target x86_64-apple-darwin", probe: &["sh", "-c", MACOS_PROBE] };
+const WINDOWS: Tool = Tool { name: "target x86_64-pc-windows-gnu", probe: &["sh", "-c", WINDOWS_PROBE] };
+
+const MACOS_PROBE: &str = "test -d \"$(rustc --print sysroot)/lib/rustlib/x86_64-apple-darwin/lib\"";
+const WINDOWS_PROBE: &str = "test -d \"$(rustc --print sysroot)/lib/rustlib/x86_64-pc-windows-gnu/lib\"";
 const PYTHON_PROBE: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 const NODE_PROBE: &str = "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)";
 
@@ -62,6 +67,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[CLIPPY],
         run: clippy,
         next: "fix the warning, or `#[expect(.., reason = \"..\")]` it where it is wrong",
+    },
+    Step {
+        name: "targets",
+        proves: "the stdio transport type-checks for macOS and Windows, where nothing runs it here",
+        required: false,
+        tools: &[MACOS, WINDOWS],
+        run: targets,
+        next: "put what the target does not have behind its `cfg`",
     },
     Step {
         name: "docs",
@@ -151,6 +164,14 @@ fn clippy(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo clippy -p mcp-steady-core --all-targets -- -D warnings")?;
     for half in ["client", "server"] {
         cx.line(&format!("cargo clippy -p mcp-steady-stdio --no-default-features --features {half} -- -D warnings"))?;
+    }
+    Ok(())
+}
+
+/// The systems that tests do not run on: types and lints only.
+fn targets(cx: &mut Context) -> Result<(), Error> {
+    for target in ["x86_64-apple-darwin", "x86_64-pc-windows-gnu"] {
+        cx.line(&format!("cargo clippy -p mcp-steady-stdio --all-features --target {target} -- -D warnings"))?;
     }
     Ok(())
 }
@@ -247,9 +268,9 @@ mod tests {
     }
 
     #[test]
-    fn only_deny_is_optional() {
+    fn only_what_needs_more_than_a_toolchain_is_optional() {
         let optional: Vec<&str> = STEPS.iter().filter(|step| !step.required).map(|step| step.name).collect();
-        assert_eq!(optional, ["deny"]);
+        assert_eq!(optional, ["targets", "deny"]);
     }
 
     #[test]
