@@ -21,7 +21,7 @@ models! {
     an_answer_and_a_cancellation_of_a_call_have_one_end: preemptions(2), kills ["wake-no-caller"];
     a_timeout_and_a_cancellation_of_a_call_have_one_end: preemptions(2), kills ["wake-no-caller"];
     a_call_that_starts_while_the_link_is_lost_has_an_end: ALL, kills ["start-checks-early"];
-    a_call_that_starts_while_the_link_is_replaced_goes_to_the_next: ALL, kills ["loop-registers-late"];
+    a_call_that_starts_while_the_link_is_replaced_goes_to_the_next: preemptions(4), kills ["loop-registers-late"];
     a_call_that_starts_while_the_client_closes_has_an_end: preemptions(2), kills ["start-checks-early"];
 }
 
