@@ -2,18 +2,22 @@
 
 use super::{Client, Pending, answer, call, config, end};
 
+fn writes(client: &Client) -> usize {
+    client.world.lock().writes
+}
+
 #[test]
 fn what_waits_for_the_link_at_once_leaves_in_one_write_and_a_lone_call_at_once() {
     let mut client = Client::new(config());
     let _many: Vec<Pending> = (0..100).map(|_| client.caller.call(call())).collect();
     assert_eq!(client.heard().len(), 100);
-    assert_eq!(client.world.lock().writes, 1, "one batch");
+    assert_eq!(writes(&client), 1, "one batch");
     let lone = client.caller.call(call());
     client.run();
-    assert_eq!(client.world.lock().writes, 2, "it does not wait for more");
+    assert_eq!(writes(&client), 2, "it does not wait for more");
     drop(lone);
     client.run();
-    assert_eq!(client.world.lock().writes, 3, "nor does its cancellation");
+    assert_eq!(writes(&client), 3, "nor does its cancellation");
 }
 
 #[test]
