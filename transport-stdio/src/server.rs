@@ -143,6 +143,7 @@ pub fn run_stdio_with(service: impl Service, config: StdioConfig) -> ExitCode {
     };
     let served = runtime.block_on(serve_guarded(service, &guard, config));
     // A handler that still runs must not print on the channel, now or later: the process ends with it moved.
+    #[cfg(unix)]
     std::mem::forget(guard);
     // Does not wait for blocking handlers: the process ends with `main`.
     runtime.shutdown_background();
