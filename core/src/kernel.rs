@@ -20,6 +20,7 @@ mod exchange;
 mod handler;
 mod mutant;
 mod port;
+mod propagation;
 mod queue;
 mod service;
 mod shutdown;

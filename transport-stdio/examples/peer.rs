@@ -76,6 +76,18 @@ async fn grandchild(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
     Ok(Reply::text(&child.id().to_string()))
 }
 
+/// Starts a process with a group of its own, moves into that group, and tells the pid of the process.
+#[cfg(unix)]
+async fn leave_group(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
+    use std::os::unix::process::CommandExt;
+    let mut command = Command::new("sleep");
+    command.arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    let child = command.spawn().map_err(|error| RpcError::internal(error.to_string()))?;
+    let group = rustix::process::Pid::from_child(&child);
+    rustix::process::setpgid(None, Some(group)).map_err(|error| RpcError::internal(error.to_string()))?;
+    Ok(Reply::text(&child.id().to_string()))
+}
+
 fn main() -> ExitCode {
     let tools = Tools::new("peer", "0.0.0")
         .tool("echo", "Says it again.", ANY, echo)
@@ -86,6 +98,8 @@ fn main() -> ExitCode {
         .tool("exit", "Ends the process.", ANY, exit)
         .tool("die", "Is killed.", ANY, die)
         .tool("grandchild", "Leaves a process behind.", ANY, grandchild);
+    #[cfg(unix)]
+    let tools = tools.tool("leave_group", "Moves to another process group.", ANY, leave_group);
     let mut server = ServerConfig::default();
     server.requests.in_flight = 1024;
     server.outbound.kept_bytes = 256 << 20;

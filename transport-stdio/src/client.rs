@@ -60,7 +60,7 @@ pub use restart::Restart;
 pub use steady_core::client::Transport;
 pub use steady_core::kernel::client::{
     CallError, Caller, Canceller, ClientConfig, ClientStats, Discovered, LinkLoss, ListenEvent, Listener, Notice,
-    Pending, Raw, Report, Request, ToolInfo, ToolResult, Traffic,
+    Pending, Propagator, Raw, Report, Request, ToolInfo, ToolResult, TraceContext, Traffic,
 };
 pub use steady_core::subscription::{End, Filter, Refetch};
 pub use supervisor::StartError;

@@ -32,6 +32,10 @@
 //!
 //! A client (feature `client`) is in the module `client`: it spawns a server as a child process and looks after it, or
 //! attaches to any pair of streams.
+//!
+//! # Systems
+//! Tests run on Linux. For macOS and Windows the crate is type-checked and linted with both features, and not run:
+//! `cargo xtask verify --only targets` does that for `x86_64-apple-darwin` and `x86_64-pc-windows-gnu`.
 #![deny(unsafe_code)]
 
 #[cfg(feature = "client")]

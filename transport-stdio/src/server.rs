@@ -105,6 +105,7 @@ impl Guard {
     }
 }
 
+#[cfg_attr(not(unix), expect(unused_variables, reason = "there is no guard here"))]
 async fn serve_guarded(
     service: impl Service,
     guard: &Guard,
@@ -142,6 +143,7 @@ pub fn run_stdio_with(service: impl Service, config: StdioConfig) -> ExitCode {
     };
     let served = runtime.block_on(serve_guarded(service, &guard, config));
     // A handler that still runs must not print on the channel, now or later: the process ends with it moved.
+    #[cfg(unix)]
     std::mem::forget(guard);
     // Does not wait for blocking handlers: the process ends with `main`.
     runtime.shutdown_background();

@@ -214,6 +214,12 @@ impl<P: Clone, R> Client<P, R> {
         self.outputs.iter().any(Output::is_for_link)
     }
 
+    /// How many outputs wait to be taken. Those are all for the link once [`poll_local`](Self::poll_local) was idle.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.outputs.len()
+    }
+
     /// The call that this attempt is out for.
     #[must_use]
     pub fn call_of(&self, wire: WireId) -> Option<CallId> {

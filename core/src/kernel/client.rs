@@ -29,6 +29,7 @@ mod shared;
 mod slot;
 mod stats;
 mod tools;
+mod trace;
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -44,6 +45,8 @@ pub use request::Request;
 pub use slot::Report;
 pub use stats::{ClientStats, Traffic};
 pub use tools::{Discovered, Raw, ToolInfo, ToolResult};
+
+pub use super::propagation::{Propagator, TraceContext};
 
 use crate::client;
 use crate::deadline::Limits;
@@ -74,6 +77,9 @@ pub struct ClientConfig {
     pub info: (Box<str>, Box<str>),
     /// The capabilities that every request carries, a JSON object (rule M3). Default `{}`.
     pub capabilities: String,
+    /// Where the trace context of a call comes from, which travels in its `_meta`. A caller's own `traceparent` there goes
+    /// before. Default: none.
+    pub trace: Option<Propagator>,
 }
 
 impl ClientConfig {
@@ -91,6 +97,7 @@ impl ClientConfig {
             turn_budget: 64,
             info: ("mcp-steady".into(), env!("CARGO_PKG_VERSION").into()),
             capabilities: "{}".into(),
+            trace: None,
         }
     }
 }

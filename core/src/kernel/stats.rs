@@ -93,31 +93,32 @@ impl ServerCounters {
     }
 }
 
+/// Adds to a counter of the `metrics` facade.
 #[cfg(feature = "metrics")]
-fn emit_sum(metric: &'static str, label: &'static str, value: &'static str, more: u64) {
+pub(super) fn emit_sum(metric: &'static str, label: &'static str, value: &'static str, more: u64) {
     if more > 0 {
         metrics::counter!(metric, label => value).increment(more);
     }
 }
 
 #[cfg(not(feature = "metrics"))]
-const fn emit_sum(_: &str, _: &str, _: &str, _: u64) {}
+pub(super) const fn emit_sum(_: &str, _: &str, _: &str, _: u64) {}
 
+/// Sets a gauge of the `metrics` facade.
 #[cfg(feature = "metrics")]
-fn emit_marks(counters: &ServerCounters) {
+pub(super) fn emit_mark(metric: &'static str, value: u64) {
     #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
-    let marks = [
-        ("mcp_steady_requests_in_flight", counters.in_flight() as f64),
-        ("mcp_steady_queue_high_messages", counters.queue_high as f64),
-        ("mcp_steady_queue_high_bytes", counters.queue_high_bytes as f64),
-    ];
-    for (metric, value) in marks {
-        metrics::gauge!(metric).set(value);
-    }
+    metrics::gauge!(metric).set(value as f64);
 }
 
 #[cfg(not(feature = "metrics"))]
-const fn emit_marks(_: &ServerCounters) {}
+pub(super) const fn emit_mark(_: &str, _: u64) {}
+
+fn emit_marks(counters: &ServerCounters) {
+    emit_mark("mcp_steady_requests_in_flight", counters.in_flight());
+    emit_mark("mcp_steady_queue_high_messages", counters.queue_high);
+    emit_mark("mcp_steady_queue_high_bytes", counters.queue_high_bytes);
+}
 
 /// A handle on what is counted: clones share it. Put one into [`ServerConfig::stats`](super::ServerConfig::stats) and keep
 /// a clone.

@@ -14,7 +14,7 @@
 //! sets no `error.type`.
 
 #[cfg(feature = "tracing")]
-pub(super) use on::RequestSpan;
+pub(super) use on::{LONGEST, RequestSpan, cut, is_tool_error, name_tool_in};
 
 #[cfg(not(feature = "tracing"))]
 pub(super) use off::RequestSpan;
@@ -75,14 +75,13 @@ mod on {
 
     use crate::deadline::Clock;
     use crate::id::RequestId;
+    use crate::kernel::propagation::{is_traceparent, is_tracestate};
     use crate::kernel::service::Outcome;
     use crate::kernel::slot::CancelReason;
     use crate::rpc::{code, method};
 
     /// Longest name or id that is recorded, in bytes: a client chooses them.
-    const LONGEST: usize = 128;
-    /// Longest `tracestate` that is recorded: what every implementation must pass on.
-    const LONGEST_STATE: usize = 512;
+    pub(in crate::kernel) const LONGEST: usize = 128;
 
     /// The span of one request.
     #[derive(Debug)]
@@ -112,6 +111,28 @@ mod on {
         is_error: bool,
     }
 
+    /// Whether a result is a tool's error.
+    pub(in crate::kernel) fn is_tool_error(result: &str) -> bool {
+        serde_json::from_str::<Result>(result).is_ok_and(|result| result.is_error)
+    }
+
+    /// Records which tool a request calls, if it calls one.
+    fn name_tool(span: &Span, method: &str, name: Option<&str>) {
+        if let (method::TOOLS_CALL, Some(name)) = (method, name) {
+            let name = cut(name, LONGEST);
+            span.record("gen_ai.tool.name", name);
+            span.record("otel.name", format!("{method} {name}"));
+        }
+    }
+
+    /// The same, read from its parameters.
+    pub(in crate::kernel) fn name_tool_in(span: &Span, method: &str, params: &str) {
+        if method == method::TOOLS_CALL {
+            let Params { name, .. } = serde_json::from_str(params).unwrap_or_default();
+            name_tool(span, method, name.as_deref());
+        }
+    }
+
     impl RequestSpan {
         pub(in crate::kernel) fn start(id: &RequestId, method: &str, params: &str, transport: &str) -> Self {
             if !tracing::enabled!(Level::INFO) {
@@ -136,11 +157,7 @@ mod on {
             );
             // Parameters of another shape are the handler's affair.
             let Params { name, _meta: meta } = serde_json::from_str(params).unwrap_or_default();
-            if let (method::TOOLS_CALL, Some(name)) = (method, &name) {
-                let name = cut(name, LONGEST);
-                span.record("gen_ai.tool.name", name);
-                span.record("otel.name", format!("{method} {name}"));
-            }
+            name_tool(&span, method, name.as_deref());
             if let Some(parent) = meta.traceparent.filter(|parent| is_traceparent(parent)) {
                 span.record("traceparent", &*parent);
                 if let Some(state) = meta.tracestate.filter(|state| is_tracestate(state)) {
@@ -161,7 +178,7 @@ mod on {
             }
             match outcome {
                 Err(error) => return self.failed(error.code),
-                Ok(result) if serde_json::from_str::<Result>(result).is_ok_and(|result| result.is_error) => {
+                Ok(result) if is_tool_error(result) => {
                     self.0.record("error.type", "tool_error");
                 }
                 Ok(_) => {}
@@ -191,23 +208,11 @@ mod on {
     }
 
     /// The start of a text, at most this many bytes of it.
-    fn cut(text: &str, longest: usize) -> &str {
+    pub(in crate::kernel) fn cut(text: &str, longest: usize) -> &str {
         if text.len() <= longest {
             return text;
         }
         let end = text.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|end| *end <= longest).last();
         &text[..end.unwrap_or(0)]
-    }
-
-    /// W3C Trace Context: version, trace id, parent id, flags, in lower-case hexadecimal.
-    fn is_traceparent(text: &str) -> bool {
-        const WIDTHS: [usize; 4] = [2, 32, 16, 2];
-        let hexadecimal = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        let parts = || text.split('-');
-        parts().map(str::len).eq(WIDTHS) && parts().all(hexadecimal)
-    }
-
-    fn is_tracestate(text: &str) -> bool {
-        text.len() <= LONGEST_STATE && text.bytes().all(|byte| matches!(byte, b' '..=b'~'))
     }
 }

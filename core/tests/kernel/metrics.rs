@@ -11,7 +11,7 @@ use super::{Server, cancel, ok, request};
 
 /// Keeps what it is told.
 #[derive(Default)]
-struct Kept(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
+pub(crate) struct Kept(Mutex<BTreeMap<String, Arc<AtomicU64>>>);
 
 impl Kept {
     fn of(&self, key: &Key) -> Arc<AtomicU64> {
@@ -20,7 +20,7 @@ impl Kept {
         Arc::clone(self.0.lock().expect("no panic").entry(name).or_default())
     }
 
-    fn get(&self, name: &str) -> u64 {
+    pub(crate) fn get(&self, name: &str) -> u64 {
         self.0.lock().expect("no panic").get(name).map_or(0, |value| value.load(Ordering::SeqCst))
     }
 }

@@ -17,7 +17,7 @@ use super::{Server, cancel, ms, ok};
 
 /// Everything that was recorded: spans by number, and events with the span that they came in.
 #[derive(Clone, Default)]
-struct Kept(Arc<Mutex<Seen>>);
+pub(crate) struct Kept(Arc<Mutex<Seen>>);
 
 #[derive(Default)]
 struct Seen {
@@ -79,7 +79,7 @@ impl Subscriber for Kept {
 
 impl Kept {
     /// Spans and events of what runs in there.
-    fn watch(run: impl FnOnce()) -> (Vec<String>, Vec<String>) {
+    pub(crate) fn watch(run: impl FnOnce()) -> (Vec<String>, Vec<String>) {
         let kept = Self::default();
         tracing::subscriber::with_default(kept.clone(), run);
         let seen = std::mem::take(&mut *kept.0.lock().expect("no panic"));
@@ -89,7 +89,7 @@ impl Kept {
 }
 
 /// Planted wherever a client or a handler can say something.
-const SECRET: &str = "hunter2";
+pub(crate) const SECRET: &str = "hunter2";
 
 fn call(id: u32, tool: &str, meta: &str) -> String {
     format!(

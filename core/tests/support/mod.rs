@@ -30,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) written: Vec<u8>,
     /// Requests whose streams were closed.
     pub(crate) closed: Vec<RequestId>,
+    /// How many writes took something.
+    #[allow(dead_code, reason = "each test binary uses a part of it")]
+    pub(crate) writes: usize,
     /// What was written does not leave the process, as with a slow disk.
     pub(crate) slow_flush: bool,
     /// Runs all tasks inside of a write, as other threads would.
@@ -247,6 +250,7 @@ impl Link for VirtualLink {
         }
         shared.room = shared.room.map(|room| room - count);
         shared.written.extend_from_slice(&bytes[..count]);
+        shared.writes += 1;
         Poll::Ready(Ok(count))
     }
 

@@ -8,6 +8,8 @@ code is 1. `cargo xtask verify --only interop` installs the SDK and runs this.
 """
 
 import json
+import os
+import signal
 import sys
 import tempfile
 import time
@@ -24,6 +26,9 @@ GRACE_S = 2.0
 # The shell keeps the exit status, which the SDK does not tell: no file means
 # that the server was killed together with its shell.
 KEEP_STATUS = 'file=$1; shift; "$@"; echo $? >"$file"'
+# Which process to kill, the SDK does not tell either.
+KEEP_PID = 'echo $$ >"$1"; shift; exec "$@"'
+AT_ONCE = 200
 
 
 class CheckFailed(Exception):
@@ -103,25 +108,80 @@ async def check_cancellation(client):
     check("next_call_is_served", not result.is_error, f"tool error: {result.content}")
 
 
+async def check_many(client):
+    """Calls at once, each with an answer of its own."""
+    texts = {}
+
+    async def one(to):
+        result = await client.call_tool("slow_count", {"to": to, "interval_ms": 0})
+        texts[to] = result.content[0].text
+
+    async with anyio.create_task_group() as group:
+        for to in range(1, AT_ONCE + 1):
+            group.start_soon(one, to)
+    wrong = {to: text for to, text in texts.items() if text != f"counted to {to}"}
+    check("two_hundred_at_once", len(texts) == AT_ONCE and not wrong, f"{len(texts)}, {wrong}")
+
+
+def through_shell(script, file, command):
+    """The server, started by a script that leaves something in a file."""
+    return StdioServerParameters(command="/bin/sh", args=["-c", script, "sh", str(file), *command])
+
+
+def connect(server):
+    """A client of this server."""
+    return Client(server, mode=REVISION, read_timeout_seconds=TIMEOUT_S)
+
+
+async def check_kill(command, scratch):
+    """A server killed in the middle of a call: the call fails, nobody waits."""
+    file = Path(scratch) / "pid"
+    killed, outcome = False, None
+    with anyio.fail_after(TIMEOUT_S):
+        async with connect(through_shell(KEEP_PID, file, command)) as client:
+
+            async def on_progress(progress, total, message):
+                nonlocal killed
+                if not killed:
+                    killed = True
+                    os.kill(int(file.read_text()), signal.SIGKILL)
+
+            try:
+                outcome = await count(client, 1000, on_progress)
+            except Exception as error:
+                outcome = error
+    check("killed_mid_call", killed, "no progress, so nothing to kill")
+    failed = isinstance(outcome, Exception) and not isinstance(outcome, TimeoutError)
+    check("kill_9_fails_the_pending_call", failed, f"{outcome}")
+
+
+async def check_restart(command, reservation):
+    """The next process on the same ledger knows the key of the one that was killed."""
+    server = StdioServerParameters(command=command[0], args=command[1:])
+    async with connect(server) as client:
+        again = await check_keyed_call(client)
+    check("the_next_process_knows_the_key", again == reservation, f"{reservation} then {again}")
+
+
 async def run(command):
     """Connects, runs the checks, closes, and looks at how the server left."""
     with tempfile.TemporaryDirectory() as scratch:
         status = Path(scratch) / "status"
-        server = StdioServerParameters(
-            command="/bin/sh", args=["-c", KEEP_STATUS, "sh", str(status), *command]
-        )
-        async with Client(server, mode=REVISION, read_timeout_seconds=TIMEOUT_S) as client:
+        async with connect(through_shell(KEEP_STATUS, status, command)) as client:
             tools = {tool.name for tool in (await client.list_tools()).tools}
             wanted = {"reserve_inventory", "slow_count"}
             check("tools_are_listed", wanted <= tools, f"got {sorted(tools)}")
             reservation = await check_keyed_call(client)
             await check_progress(client)
             await check_cancellation(client)
+            await check_many(client)
             closing = time.monotonic()
         took = time.monotonic() - closing
         check("closes_without_a_signal", status.exists() and took < GRACE_S, f"{took:.1f} s")
         code = status.read_text().strip()
         check("server_exits_with_0", code == "0", f"exit code {code}")
+        await check_kill(command, scratch)
+        await check_restart(command, reservation)
     print(f"reservation {reservation}", flush=True)
 
 

@@ -20,6 +20,9 @@ const GRACE_MS = 2_000;
 // The shell keeps the exit status, which the SDK does not tell: no file means
 // that the server was killed together with its shell.
 const KEEP_STATUS = 'file=$1; shift; "$@"; echo $? >"$file"';
+// Which process to kill, the SDK does not tell either.
+const KEEP_PID = 'echo $$ >"$1"; shift; exec "$@"';
+const AT_ONCE = 200;
 
 class CheckFailed extends Error {}
 
@@ -94,34 +97,85 @@ function isAbort(outcome) {
   return outcome instanceof Error && typeof outcome.code !== 'number' && outcome.message.includes('enough');
 }
 
-async function run(command) {
-  const scratch = mkdtempSync(join(tmpdir(), 'steady-interop-'));
-  const status = join(scratch, 'status');
-  const transport = new StdioClientTransport({
-    command: '/bin/sh',
-    args: ['-c', KEEP_STATUS, 'sh', status, ...command],
-  });
+// Calls at once, each with an answer of its own.
+async function checkMany(client) {
+  const one = async (_, i) => {
+    const result = await call(client, 'slow_count', { to: i + 1, interval_ms: 0 });
+    return result.content[0].text === `counted to ${i + 1}`;
+  };
+  const own = await Promise.all(Array.from({ length: AT_ONCE }, one));
+  check('two_hundred_at_once', own.every(Boolean), `the first wrong one is ${own.indexOf(false) + 1}`);
+}
+
+// A client of the server, which a script starts that leaves something in a file.
+async function connect(script, file, command) {
+  const transport = new StdioClientTransport({ command: '/bin/sh', args: ['-c', script, 'sh', file, ...command] });
   const client = new Client(
     { name: 'interop', version: '1.0.0' },
     { versionNegotiation: { mode: { pin: REVISION } } },
   );
+  await client.connect(transport);
+  return client;
+}
+
+// A server killed in the middle of a call: the call fails, nobody waits.
+async function checkKill(command, scratch) {
+  const file = join(scratch, 'pid');
+  const client = await connect(KEEP_PID, file, command);
+  let killed = false;
+  const onprogress = () => {
+    if (killed) return;
+    killed = true;
+    process.kill(Number(readFileSync(file, 'utf8')), 'SIGKILL');
+  };
+  let outcome;
   try {
-    await client.connect(transport);
+    outcome = await count(client, 1000, { onprogress });
+  } catch (error) {
+    outcome = error;
+  } finally {
+    await client.close();
+  }
+  check('killed_mid_call', killed, `no progress, so nothing to kill: ${outcome}`);
+  const failed = outcome instanceof Error && !/timed out/i.test(outcome.message);
+  check('kill_9_fails_the_pending_call', failed, `${outcome}`);
+}
+
+// The next process on the same ledger knows the key of the one that was killed.
+async function checkRestart(command, scratch, reservation) {
+  const client = await connect(KEEP_PID, join(scratch, 'pid'), command);
+  try {
+    const again = await checkKeyedCall(client);
+    check('the_next_process_knows_the_key', again === reservation, `${reservation} then ${again}`);
+  } finally {
+    await client.close();
+  }
+}
+
+async function run(command) {
+  const scratch = mkdtempSync(join(tmpdir(), 'steady-interop-'));
+  const status = join(scratch, 'status');
+  let client;
+  try {
+    client = await connect(KEEP_STATUS, status, command);
     const tools = (await client.listTools()).tools.map((tool) => tool.name);
     const wanted = ['reserve_inventory', 'slow_count'];
     check('tools_are_listed', wanted.every((name) => tools.includes(name)), `got ${tools}`);
     const reservation = await checkKeyedCall(client);
     await checkProgress(client);
     await checkCancellation(client);
+    await checkMany(client);
     const closing = performance.now();
     await client.close();
     const took = performance.now() - closing;
     check('closes_without_a_signal', existsSync(status) && took < GRACE_MS, `${took.toFixed(0)} ms`);
     const code = readFileSync(status, 'utf8').trim();
     check('server_exits_with_0', code === '0', `exit code ${code}`);
+    await checkKill(command, scratch);
+    await checkRestart(command, scratch, reservation);
     console.log(`reservation ${reservation}`);
   } finally {
-    await client.close();
+    await client?.close();
     rmSync(scratch, { recursive: true, force: true });
   }
 }

@@ -21,12 +21,16 @@ pub(crate) const AT_ONCE: Restart = Restart {
     backoff: Backoff { base: Duration::from_millis(1), cap: Duration::from_millis(1) },
 };
 
+/// The letter of the process's state on Linux: `T` is stopped, `Z` a zombie.
+pub(crate) fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next())
+}
+
 /// Whether the process is there and no zombie.
 pub(crate) fn alive(pid: u32) -> bool {
     if cfg!(target_os = "linux") {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
-        return state.is_some_and(|state| !matches!(state, 'Z' | 'X'));
+        return state(pid).is_some_and(|state| !matches!(state, 'Z' | 'X'));
     }
     let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())

@@ -1,11 +1,12 @@
 //! Other SDKs on the other side, both ways.
 //!
-//! Their clients against our server: both use the same ledger file with the
-//! same key, one after the other, so the reservation of the first must come
-//! back to the second: over a restart and another client.
+//! Their clients against our server: Python, TypeScript and rmcp use the same
+//! ledger file with the same key, one after the other, so the reservation of
+//! the first must come back to the others: over restarts, a kill in the middle
+//! and another client.
 //!
-//! Our client against their servers: Python, TypeScript, and rmcp, which is
-//! built for this in a workspace of its own.
+//! Our client against their servers, of the same three. What is built with
+//! rmcp is a workspace of its own.
 
 use super::context::Context;
 use super::schema::recorder;
@@ -14,18 +15,22 @@ use crate::process::Command;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the clients of other SDKs are, from the root of the workspace.
+/// Where the clients of scripting languages are, from the root of the workspace.
 const CLIENTS: &str = "sim/tests/interop";
-/// Where their servers are.
+/// Where the servers of other SDKs are, and all that is built with rmcp.
 pub(crate) const SERVERS: &str = "transport-stdio/tests/interop";
+
+/// A program or a folder of programs, or why there is none.
+type Tool = Result<PathBuf, String>;
 
 /// The step.
 pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let home = cx.workspace.scratch("interop")?;
-    // Both directions need it, and each says so if it is not there.
+    // Both directions need them, and each says so if one is not there.
     let python = python(cx, &home).map_err(|why| why.to_string());
-    let theirs = their_clients(cx, python.clone(), &home, &[]);
-    let ours = our_client(cx, python, &home, &[]);
+    let rmcp = rmcp(cx, &home).map_err(|why| why.to_string());
+    let theirs = their_clients(cx, python.clone(), rmcp.clone(), &home, &[]);
+    let ours = our_client(cx, python, rmcp, &home, &[]);
     all_of([theirs, ours])
 }
 
@@ -33,18 +38,14 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
 pub(super) fn record(cx: &mut Context, server: &Path, client: &Path) -> Result<PathBuf, Error> {
     let home = cx.workspace.scratch("interop")?;
     let python = python(cx, &home)?;
-    their_clients(cx, Ok(python.clone()), &home, &recorder(server)?)?;
-    our_client(cx, Ok(python.clone()), &home, &recorder(client)?)?;
+    let rmcp = rmcp(cx, &home).map_err(|why| why.to_string());
+    their_clients(cx, Ok(python.clone()), rmcp.clone(), &home, &recorder(server)?)?;
+    our_client(cx, Ok(python.clone()), rmcp, &home, &recorder(client)?)?;
     Ok(python)
 }
 
 /// The clients of the others against our server, which is started behind `recorder`.
-fn their_clients(
-    cx: &mut Context,
-    python: Result<PathBuf, String>,
-    home: &Path,
-    recorder: &[String],
-) -> Result<(), Error> {
+fn their_clients(cx: &mut Context, python: Tool, rmcp: Tool, home: &Path, recorder: &[String]) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-sim --bin steady-sim")?;
     let server = cx.workspace.program("steady-sim");
     let ledger = fresh_ledger(home)?;
@@ -56,16 +57,13 @@ fn their_clients(
     let python = python.and_then(|python| drive(cx, &serve(Command::new(python).arg(script))));
     let node = node(cx, Path::new(CLIENTS), "typescript_client.mjs", &home.join("node"));
     let node = node.and_then(|script| drive(cx, &serve(Command::new("node").arg(script))));
-    same_reservation(python, node)
+    let rmcp = rmcp.map_err(Error::check);
+    let rmcp = rmcp.and_then(|built| drive(cx, &serve(Command::new(built.join("rmcp-client")))));
+    same_reservation([("Python", python), ("TypeScript", node), ("rmcp", rmcp)])
 }
 
 /// Our client against the servers of the others, which are started behind `recorder`.
-fn our_client(
-    cx: &mut Context,
-    python: Result<PathBuf, String>,
-    home: &Path,
-    recorder: &[String],
-) -> Result<(), Error> {
+fn our_client(cx: &mut Context, python: Tool, rmcp: Tool, home: &Path, recorder: &[String]) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-stdio --example interop")?;
     let client = Command::new(cx.workspace.program("examples/interop")).args(recorder);
 
@@ -74,17 +72,18 @@ fn our_client(
     let python = python.and_then(|python| show(cx, &client.clone().arg(python).arg(script)).map(drop));
     let node = node(cx, Path::new(SERVERS), "typescript_server.mjs", &home.join("node-server"));
     let node = node.and_then(|script| show(cx, &client.clone().args(["node"]).arg(script)).map(drop));
-    let rmcp = rmcp(cx, home).and_then(|server| show(cx, &client.arg(server)).map(drop));
+    let rmcp = rmcp.map_err(Error::check);
+    let rmcp = rmcp.and_then(|built| show(cx, &client.arg(built.join("rmcp-server"))).map(drop));
     all_of([python, node, rmcp])
 }
 
-/// The server built with rmcp. Its crate is a workspace of its own.
+/// Where the server and the client built with rmcp are. Their crate is a workspace of its own.
 fn rmcp(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
     let target = home.join("rmcp");
     let manifest = Path::new(SERVERS).join("rmcp-server/Cargo.toml");
     let build = Command::line("cargo build --locked --manifest-path").arg(manifest);
     cx.run(&build.args(["--target-dir"]).arg(&target))?;
-    Ok(target.join("debug/rmcp-server"))
+    Ok(target.join("debug"))
 }
 
 /// An empty folder with a name for the ledger in it.
@@ -154,15 +153,20 @@ fn drive(cx: &mut Context, client: &Command) -> Result<String, Error> {
     reservation.map(String::from).ok_or_else(|| Error::check("the client names no reservation"))
 }
 
-/// What both clients say together.
-fn same_reservation(python: Result<String, Error>, node: Result<String, Error>) -> Result<(), Error> {
-    match (python, node) {
-        (Ok(first), Ok(second)) if first == second => Ok(()),
-        (Ok(first), Ok(second)) => Err(Error::check(format!(
-            "one key, two reservations: {first} for the Python client, {second} for the TypeScript client after it"
-        ))),
-        (first, second) => all_of([first.map(drop), second.map(drop)]),
+/// What the clients say together: one key has one reservation.
+fn same_reservation<const N: usize>(clients: [(&str, Result<String, Error>); N]) -> Result<(), Error> {
+    let mut got: Vec<(&str, String)> = Vec::new();
+    let mut errors = Vec::new();
+    for (client, reservation) in clients {
+        match reservation {
+            Ok(reservation) => got.push((client, reservation)),
+            Err(error) => errors.push(error.to_string()),
+        }
     }
+    if got.windows(2).any(|two| two[0].1 != two[1].1) {
+        errors.push(format!("one key, several reservations: {got:?}"));
+    }
+    Error::unless_empty(errors)
 }
 
 /// All errors of parts that do not depend on each other.
@@ -175,12 +179,16 @@ mod tests {
     use super::{Error, install, same_reservation};
 
     #[test]
-    fn both_clients_must_get_the_same_reservation() {
-        let got = |id: &str| Ok(id.to_string());
-        assert!(same_reservation(got("r1"), got("r1")).is_ok());
-        assert!(same_reservation(got("r1"), got("r2")).unwrap_err().to_string().contains("two reservations"));
-        let both = same_reservation(Err(Error::check("no python")), Err(Error::check("no node")));
-        assert_eq!(both.unwrap_err().to_string(), "no python\nno node");
+    fn all_clients_must_get_the_same_reservation() {
+        let got = |client, id: &str| (client, Ok(id.to_string()));
+        assert!(same_reservation([got("a", "r1"), got("b", "r1"), got("c", "r1")]).is_ok());
+        for last in [[got("b", "r1"), got("c", "r2")], [got("b", "r2"), got("c", "r1")]] {
+            let [b, c] = last;
+            let error = same_reservation([got("a", "r1"), b, c]).unwrap_err().to_string();
+            assert!(error.contains("several reservations"), "{error}");
+        }
+        let none = [("a", Err(Error::check("no python"))), ("b", Err(Error::check("no node")))];
+        assert_eq!(same_reservation(none).unwrap_err().to_string(), "no python\nno node");
     }
 
     #[test]

@@ -20,7 +20,11 @@ const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
 
 const SCHEMAS: Tool = Tool { name: "STEADY_SCHEMAS, the folder of the official schemas", probe: schema::PROBE };
 const NGINX: Tool = Tool { name: "nginx", probe: proxies::NGINX };
+const MACOS: Tool = Tool { name: "target x86_64-apple-darwin", probe: &["sh", "-c", MACOS_PROBE] };
+const WINDOWS: Tool = Tool { name: "target x86_64-pc-windows-gnu", probe: &["sh", "-c", WINDOWS_PROBE] };
 
+const MACOS_PROBE: &str = "test -d \"$(rustc --print sysroot)/lib/rustlib/x86_64-apple-darwin/lib\"";
+const WINDOWS_PROBE: &str = "test -d \"$(rustc --print sysroot)/lib/rustlib/x86_64-pc-windows-gnu/lib\"";
 const PYTHON_PROBE: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
 const NODE_PROBE: &str = "process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)";
 
@@ -60,11 +64,19 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "clippy",
-        proves: "no lint warning in any target",
+        proves: "no lint warning in any target; each half of the transport builds alone",
         required: true,
         tools: &[CLIPPY],
         run: clippy,
         next: "fix the warning, or `#[expect(.., reason = \"..\")]` it where it is wrong",
+    },
+    Step {
+        name: "targets",
+        proves: "the stdio transport type-checks for macOS and Windows, where nothing runs it here",
+        required: false,
+        tools: &[MACOS, WINDOWS],
+        run: targets,
+        next: "put what the target does not have behind its `cfg`",
     },
     Step {
         name: "docs",
@@ -185,14 +197,27 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     // Not part of the workspace, so cargo fmt does not know them.
     let templates = outside::templates().map(|template| format!("{template}/src/main.rs"));
     cx.line(&format!("rustfmt --edition 2024 --check {}", templates.join(" ")))?;
-    let servers = format!("{}/rmcp-server/src/main.rs {}/src/main.rs", interop::SERVERS, compare::RMCP);
+    let rmcp = format!("{}/rmcp-server/src", interop::SERVERS);
+    let servers = format!("{rmcp}/main.rs {rmcp}/bin/rmcp-client.rs {}/src/main.rs", compare::RMCP);
     cx.line(&format!("rustfmt --edition 2024 --check {servers}")).map(drop)
 }
 
-/// With every feature, as tests run, and core as most use it.
+/// With every feature, as tests run; core as most use it; the transport with one half only.
 fn clippy(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo clippy --workspace --all-features --all-targets --keep-going -- -D warnings")?;
-    cx.line("cargo clippy -p mcp-steady-core --all-targets -- -D warnings").map(drop)
+    cx.line("cargo clippy -p mcp-steady-core --all-targets -- -D warnings")?;
+    for half in ["client", "server"] {
+        cx.line(&format!("cargo clippy -p mcp-steady-stdio --no-default-features --features {half} -- -D warnings"))?;
+    }
+    Ok(())
+}
+
+/// The systems that tests do not run on: types and lints only.
+fn targets(cx: &mut Context) -> Result<(), Error> {
+    for target in ["x86_64-apple-darwin", "x86_64-pc-windows-gnu"] {
+        cx.line(&format!("cargo clippy -p mcp-steady-stdio --all-features --target {target} -- -D warnings"))?;
+    }
+    Ok(())
 }
 
 /// Builds core without std, then again with a planted clock read, which must fail. That is what the step proves: of core
@@ -299,7 +324,7 @@ mod tests {
     #[test]
     fn what_needs_files_or_tools_of_others_is_optional() {
         let optional: Vec<&str> = STEPS.iter().filter(|step| !step.required).map(|step| step.name).collect();
-        assert_eq!(optional, ["deny", "schema"]);
+        assert_eq!(optional, ["targets", "deny", "schema"]);
     }
 
     #[test]

@@ -185,6 +185,7 @@ impl<L: Link> Driver<L> {
         let mut state = self.shared.lock();
         state.machine.handle_timeout(now);
         let wake_at = state.settle();
+        state.publish();
         let unused = state.handles == 0 && state.machine.in_flight() == 0 && state.listens.is_empty();
         (wake_at, unused || state.closing)
     }

@@ -14,6 +14,7 @@ use crate::client::CallOptions;
 use crate::deadline::Limits;
 use crate::id::{RequestId, WireId};
 use crate::idempotency::{Key, META_NAME};
+use crate::kernel::propagation::{PARENT, STATE, TraceContext};
 use crate::retry::Contract;
 use crate::rpc::scan::{MAX_NESTING, Scanner, members};
 use crate::rpc::{PROTOCOL_VERSION, encode, method};
@@ -150,9 +151,19 @@ impl Request {
 
     /// What is sent.
     pub(super) fn payload(&self, meta: &Result<String, Box<str>>, limit: usize) -> Result<Payload, CallError> {
+        self.payload_in(meta, None, limit)
+    }
+
+    /// What is sent with this trace context, unless the caller's own `_meta` names one.
+    pub(super) fn payload_in(
+        &self,
+        meta: &Result<String, Box<str>>,
+        trace: Option<&TraceContext>,
+        limit: usize,
+    ) -> Result<Payload, CallError> {
         let meta = meta.as_ref().map_err(|why| CallError::Params(why.clone()))?;
         let params = self.params.as_ref().map_err(|why| CallError::Params(why.clone()))?;
-        let payload = Payload::build(&self.method, params, meta, self.contract.key(), self.progress)
+        let payload = Payload::build(&self.method, params, meta, self.contract.key(), trace, self.progress)
             .map_err(CallError::Params)?;
         let size = payload.size();
         if size > limit { Err(CallError::RequestTooLong { size, limit }) } else { Ok(payload) }
@@ -193,7 +204,14 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    fn build(method: &str, params: &str, meta: &str, key: Option<&Key>, progress: bool) -> Result<Self, Box<str>> {
+    fn build(
+        method: &str,
+        params: &str,
+        meta: &str,
+        key: Option<&Key>,
+        trace: Option<&TraceContext>,
+        progress: bool,
+    ) -> Result<Self, Box<str>> {
         let mut head = format!("{{\"_meta\":{{{meta}").into_bytes();
         if let Some(key) = key {
             head.push(b',');
@@ -202,7 +220,7 @@ impl Payload {
             encode::string(&mut head, key.as_str());
         }
         let mut tail = String::from("}");
-        let (mut metas, mut reserved) = (0, None);
+        let (mut metas, mut reserved, mut trace) = (0, None, trace);
         let taken = |name: &str| [VERSION, CAPABILITIES, INFO, TOKEN].into_iter().find(|taken| *taken == name);
         let mut scanner = Scanner::new(params, MAX_NESTING - 1);
         let read = scanner.object(|name, scanner| {
@@ -212,6 +230,7 @@ impl Payload {
                     let value = scanner.value()?;
                     let text = name.text();
                     let ours = text.as_deref().and_then(taken);
+                    trace = trace.filter(|_| !text.as_deref().is_some_and(|name| [PARENT, STATE].contains(&name)));
                     reserved = reserved
                         .or(ours)
                         .or_else(|| (key.is_some() && text.as_deref() == Some(META_NAME)).then_some(META_NAME));
@@ -237,6 +256,10 @@ impl Payload {
         }
         if let Some(name) = reserved {
             return Err(format!("_meta.{name} is written by the client itself").into());
+        }
+        for (name, value) in trace.into_iter().flat_map(TraceContext::members) {
+            head.extend_from_slice(format!(",\"{name}\":").as_bytes());
+            encode::string(&mut head, value);
         }
         tail.push('}');
         let head = String::from_utf8(head).map_err(|error| error.to_string())?;

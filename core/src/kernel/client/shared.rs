@@ -15,6 +15,7 @@ use super::request::{self, Payload};
 use super::slot::{CallSlot, Report};
 use super::stats::ClientStats;
 use super::tools::{Discovered, Raw};
+use super::trace::{self, CallSpan};
 use super::{ClientConfig, Request};
 use crate::backoff::Jitter;
 use crate::client::{
@@ -63,10 +64,13 @@ pub(super) struct State {
     loss: StdArc<LinkLoss>,
     pub(super) server: Option<StdArc<Discovered>>,
     pub(super) stats: ClientStats,
+    /// What of them the metrics know.
+    pub(super) published: ClientStats,
 }
 
 struct Entry {
     slot: Arc<CallSlot>,
+    span: CallSpan,
     /// The attempt that was handed to the link last.
     wire: Option<WireId>,
     /// The newest progress that the rate holds back.
@@ -119,7 +123,10 @@ impl Locked<'_> {
             let waker = match self.machine.poll_local() {
                 Output::Progress { call, value } => self.deliver(call, value),
                 Output::Finished { call, finished } => self.finish(call, finished),
-                Output::Idle { wake_at } => return wake_at,
+                Output::Idle { wake_at } => {
+                    self.stats.queue_high = self.stats.queue_high.max(self.machine.waiting() as u64);
+                    return wake_at;
+                }
                 Output::Gap { subscription, refetch } => self.tell(subscription, ListenEvent::Refetch(refetch)),
                 Output::Notice { subscription, notice: Answer::Notice(notice) } => {
                     self.tell(subscription, ListenEvent::Notice(notice))
@@ -193,6 +200,7 @@ impl Locked<'_> {
     }
 
     pub(super) fn bad(&mut self, text: &str) {
+        trace::bad_message();
         self.stats.bad_messages += 1;
         self.stats.last_bad = Some(shortened(text, SAMPLE));
     }
@@ -222,6 +230,7 @@ impl Locked<'_> {
         }
         let answered = matches!(finished.outcome, Outcome::Answered(_));
         let outcome = self.outcome(finished, entry.limits);
+        entry.span.ended(&outcome);
         entry.slot.settle(outcome, answered)
     }
 
@@ -261,6 +270,7 @@ impl Locked<'_> {
                 Output::Send { call, wire, payload, .. } => {
                     if let Some(entry) = self.calls.get_mut(&call) {
                         entry.wire = Some(wire);
+                        entry.span.sent(wire);
                         // Of the attempt before.
                         entry.held = None;
                     }
@@ -302,6 +312,7 @@ impl Locked<'_> {
         if self.closed.is_some() {
             return;
         }
+        trace::link_lost(loss.generation, again);
         self.loss = StdArc::new(loss);
         self.lost_with_link = self.newest_out;
         for wire in unsent {
@@ -315,6 +326,7 @@ impl Locked<'_> {
         }
         self.reasons.clear();
         self.settle();
+        self.publish();
     }
 
     /// Whether calls are taken.
@@ -398,6 +410,7 @@ impl Shared {
             loss: StdArc::default(),
             server: None,
             stats: ClientStats::default(),
+            published: ClientStats::default(),
         };
         Self { meta: request::meta(&config), config, timer, state: Mutex::new(state) }
     }
@@ -444,20 +457,31 @@ impl Shared {
 
     /// Starts a call.
     pub(super) fn start(&self, request: &Request) -> Result<(CallId, Arc<CallSlot>), CallError> {
-        let started = self.payload_and_start(request);
+        let span = CallSpan::start(request.method(), request.params(), self.config.calls.transport);
+        let started = self.payload_and_start(request, &span);
         if started.is_err() {
-            self.state.lock().stats.refused += 1;
+            span.refused();
+            let mut state = self.lock();
+            state.stats.refused += 1;
+            state.publish();
         }
         started
     }
 
-    fn payload_and_start(&self, request: &Request) -> Result<(CallId, Arc<CallSlot>), CallError> {
-        let payload = request.payload(&self.meta, self.config.max_request)?;
+    fn payload_and_start(&self, request: &Request, span: &CallSpan) -> Result<(CallId, Arc<CallSlot>), CallError> {
+        let trace = span.inside(|| self.config.trace.as_ref()?.current());
+        let payload = request.payload_in(&self.meta, trace.as_ref(), self.config.max_request)?;
         let options = request.options(&self.config);
         let (bytes, limits) = (payload.size(), options.limits);
         let now = self.timer.now();
+        let early = mutant::is("start-checks-early");
+        if early {
+            self.lock().check_open()?;
+        }
         let mut state = self.lock();
-        state.check_open()?;
+        if !early {
+            state.check_open()?;
+        }
         let limit = self.config.max_in_flight_bytes;
         if state.bytes.saturating_add(bytes) > limit {
             return Err(CallError::FullBytes { limit });
@@ -468,7 +492,8 @@ impl Shared {
         };
         let slot = Arc::new(CallSlot::default());
         let buffer = request.progress_buffer.unwrap_or(self.config.progress_buffer);
-        let entry = Entry { slot: Arc::clone(&slot), wire: None, held: None, buffer, bytes, limits };
+        let span = span.clone();
+        let entry = Entry { slot: Arc::clone(&slot), span, wire: None, held: None, buffer, bytes, limits };
         state.calls.insert(call, entry);
         state.bytes += bytes;
         state.stats.started += 1;
@@ -478,7 +503,6 @@ impl Shared {
     }
 
     pub(super) fn stats(&self) -> ClientStats {
-        let state = self.state.lock();
-        ClientStats { calls: state.machine.counters(), in_flight: state.machine.in_flight(), ..state.stats.clone() }
+        self.state.lock().counted()
     }
 }

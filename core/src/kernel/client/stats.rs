@@ -2,7 +2,9 @@
 
 use alloc::boxed::Box;
 
+use super::shared::State;
 use crate::client::Counters;
+use crate::kernel::stats::{emit_mark, emit_sum};
 
 /// A snapshot of a client's counters. Numbers only grow, but for the two that say how it stands.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,6 +48,70 @@ pub struct ClientStats {
     pub bad_messages: u64,
     /// The start of the last of them.
     pub last_bad: Option<Box<str>>,
+    /// Links after the first, as of a server that was started again.
+    pub restarts: u64,
+    /// Most messages that waited for the link at once: requests, cancellations, listens.
+    pub queue_high: u64,
+}
+
+/// Each counter that adds up, with its metric and the one label of that.
+macro_rules! each_sum {
+    ($each:ident) => {
+        $each!("mcp_steady_client_calls_started", "kind", "call", started);
+        $each!("mcp_steady_client_calls_refused", "kind", "call", refused);
+        $each!("mcp_steady_client_calls_ended", "state", "answered", answered);
+        $each!("mcp_steady_client_calls_ended", "state", "peer_error", peer_errors);
+        $each!("mcp_steady_client_calls_ended", "state", "too_long", too_long);
+        $each!("mcp_steady_client_calls_ended", "state", "cancelled", cancelled);
+        $each!("mcp_steady_client_calls_ended", "state", "idle_timeout", idle_timeouts);
+        $each!("mcp_steady_client_calls_ended", "state", "max_timeout", max_timeouts);
+        $each!("mcp_steady_client_calls_ended", "state", "never_sent", never_sent);
+        $each!("mcp_steady_client_calls_ended", "state", "unknown", unknown);
+        $each!("mcp_steady_client_retries", "kind", "call", calls.retries);
+        $each!("mcp_steady_client_restarts", "kind", "link", restarts);
+        $each!("mcp_steady_client_answers_ignored", "reason", "late", calls.late_answers);
+        $each!("mcp_steady_client_answers_ignored", "reason", "unknown", calls.unknown_ids);
+        $each!("mcp_steady_client_cancellations_ignored", "reason", "stray", calls.stray_cancellations);
+        $each!("mcp_steady_client_progress", "fate", "dropped", progress_dropped);
+        $each!("mcp_steady_client_progress", "fate", "refused", calls.refused_progress);
+        $each!("mcp_steady_client_messages", "direction", "out", sent.messages);
+        $each!("mcp_steady_client_messages", "direction", "in", received.messages);
+        $each!("mcp_steady_client_bytes", "direction", "out", sent.bytes);
+        $each!("mcp_steady_client_bytes", "direction", "in", received.bytes);
+        $each!("mcp_steady_client_messages_bad", "direction", "in", bad_messages);
+    };
+}
+
+impl ClientStats {
+    /// Tells the `metrics` facade what is new since it was `before`.
+    pub(super) fn publish(&self, before: &Self) {
+        macro_rules! tell {
+            ($metric:literal, $label:literal, $value:literal, $($field:ident).+) => {
+                emit_sum($metric, $label, $value, self.$($field).+.saturating_sub(before.$($field).+));
+            };
+        }
+        each_sum!(tell);
+        emit_mark("mcp_steady_client_calls_in_flight", self.in_flight as u64);
+        emit_mark("mcp_steady_client_queue_high_messages", self.queue_high);
+    }
+}
+
+impl State {
+    /// What was counted, with what is known elsewhere.
+    pub(super) fn counted(&self) -> ClientStats {
+        let (calls, in_flight) = (self.machine.counters(), self.machine.in_flight());
+        let restarts = self.stats.generation.saturating_sub(1);
+        ClientStats { calls, in_flight, restarts, ..self.stats.clone() }
+    }
+
+    /// Tells the `metrics` facade what is new.
+    pub(super) fn publish(&mut self) {
+        if cfg!(feature = "metrics") {
+            let now = self.counted();
+            now.publish(&self.published);
+            self.published = now;
+        }
+    }
 }
 
 /// How much went one way.

@@ -1,7 +1,13 @@
 //! The client's loop over a virtual link and clock: to the nanosecond, what the caller hears and what the server reads.
 
 mod listens;
+#[cfg(feature = "metrics")]
+mod metrics;
+mod propagation;
+mod stats;
 mod streams;
+#[cfg(feature = "tracing")]
+mod trace;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
