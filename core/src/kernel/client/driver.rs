@@ -9,6 +9,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
 use core::task::{Context, Poll};
+use core::time::Duration;
 use std::io;
 
 use super::caller::Caller;
@@ -46,8 +47,8 @@ pub struct Driver<L> {
     alarm: Alarm,
     generation: u64,
     probe: Option<Probe>,
-    /// Writing failed; what the server said before is still read.
-    write_error: Option<io::Error>,
+    /// Writing failed.
+    broken: Option<Broken>,
     stalled_since: Option<Instant>,
 }
 
@@ -56,6 +57,15 @@ struct Probe {
     id: RequestId,
     until: Instant,
 }
+
+/// A link that can only be read: what the server said before may still come, and its end says more than the failed write.
+struct Broken {
+    error: io::Error,
+    until: Instant,
+}
+
+/// How long such a link is read.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// Why a turn stopped reading.
 enum Read {
@@ -76,7 +86,7 @@ impl<L: Link> Driver<L> {
             alarm: Alarm::default(),
             generation: 0,
             probe: None,
-            write_error: None,
+            broken: None,
             stalled_since: None,
         };
         (driver, caller)
@@ -124,15 +134,20 @@ impl<L: Link> Driver<L> {
     /// Settles what was on the link, or sends it again later as its contract allows. `again`: there will be another link;
     /// otherwise every call ends now.
     pub fn detach(&mut self, what: String, stderr: String, again: bool) {
-        self.link = None;
-        self.probe = None;
-        self.write_error = None;
-        self.stalled_since = None;
+        self.drop_link();
         let unsent = self.outbox.unsent();
         self.outbox.clear();
         let now = self.shared.timer.now();
         let loss = LinkLoss { what, stderr, generation: self.generation };
         self.shared.lock().lose_link(now, &unsent, loss, again);
+    }
+
+    /// Takes the link away with all that is known of it, so that a loop without one waits for calls and their clocks only.
+    fn drop_link(&mut self) {
+        self.link = None;
+        self.probe = None;
+        self.broken = None;
+        self.stalled_since = None;
     }
 
     /// Runs until the link ends, which drops it, or nobody uses the client any more.
@@ -141,7 +156,7 @@ impl<L: Link> Driver<L> {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(())) => Turn::Done,
             Err(end) => {
-                self.link = None;
+                self.drop_link();
                 Turn::Lost(end)
             }
         };
@@ -157,15 +172,14 @@ impl<L: Link> Driver<L> {
             let now = self.shared.timer.now();
             let (wake_at, done) = self.clock(now);
             let unwritten = self.write(cx, now)?;
+            if let Some(Broken { error, .. }) = self.broken.take_if(|broken| now >= broken.until) {
+                return Err(error.into());
+            }
             if mutant::is("loop-registers-late") {
                 self.shared.register(cx.waker());
             }
             if done {
                 return Ok(Poll::Ready(()));
-            }
-            if self.write_error.is_some() {
-                // What the server said before it closed its input is in hand already.
-                continue;
             }
             if unwritten || matches!(read, Read::MoreWaits) {
                 cx.waker().wake_by_ref();
@@ -173,8 +187,9 @@ impl<L: Link> Driver<L> {
             }
             let stall_at = self.stalled_since.map(|since| since + self.shared.config.write_stall);
             let probe_at = self.probe.as_ref().map(|probe| probe.until);
+            let broken_at = self.broken.as_ref().map(|broken| broken.until);
             let timer = &self.shared.timer;
-            if self.alarm.poll(cx, timer, [wake_at, stall_at, probe_at]).is_pending() {
+            if self.alarm.poll(cx, timer, [wake_at, stall_at, probe_at, broken_at]).is_pending() {
                 return Ok(Poll::Pending);
             }
         }
@@ -196,12 +211,7 @@ impl<L: Link> Driver<L> {
             let received = link.poll_recv(cx);
             let now = self.shared.timer.now();
             match received {
-                Poll::Pending => {
-                    return match self.write_error.take() {
-                        Some(error) => Err(error.into()),
-                        None => Ok(Read::Waits),
-                    };
-                }
+                Poll::Pending => return Ok(Read::Waits),
                 Poll::Ready(Received::Message(text)) => {
                     let incoming = incoming::read(text);
                     match self.probe.take_if(|probe| probe.is_answered_by(&incoming)) {
@@ -234,10 +244,7 @@ impl<L: Link> Driver<L> {
         if self.probe.as_ref().is_some_and(|probe| now >= probe.until) {
             return Err(LinkEnd::NoAnswer(self.shared.config.probe.unwrap_or_default()));
         }
-        let Some(link) = &mut self.link else { return Ok(false) };
-        if self.write_error.is_some() {
-            return Ok(false);
-        }
+        let Some(link) = self.link.as_mut().filter(|_| self.broken.is_none()) else { return Ok(false) };
         for _ in 0..self.shared.config.turn_budget.max(1) {
             if self.probe.is_none() {
                 let messages = self.outbox.fill::<L>(&self.shared);
@@ -249,22 +256,23 @@ impl<L: Link> Driver<L> {
                 let _flushing = link.poll_flush(cx);
                 return Ok(false);
             }
-            match link.poll_send(cx, self.outbox.pending()) {
+            let error = match link.poll_send(cx, self.outbox.pending()) {
                 Poll::Ready(Ok(count)) if count > 0 => {
                     self.outbox.sent(count);
                     self.stalled_since = None;
+                    continue;
                 }
-                Poll::Ready(Ok(_)) => self.write_error = Some(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Err(error)) => self.write_error = Some(error),
+                Poll::Ready(Ok(_)) => io::ErrorKind::WriteZero.into(),
+                Poll::Ready(Err(error)) => error,
                 Poll::Pending => {
                     let since = *self.stalled_since.get_or_insert(now);
                     let limit = self.shared.config.write_stall;
                     return if now >= since + limit { Err(LinkEnd::Stalled(limit)) } else { Ok(false) };
                 }
-            }
-            if self.write_error.is_some() {
-                return Ok(false);
-            }
+            };
+            self.stalled_since = None;
+            self.broken = Some(Broken { error, until: now + LAST_WORDS });
+            return Ok(false);
         }
         Ok(true)
     }
