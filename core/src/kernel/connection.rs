@@ -50,8 +50,8 @@ pub struct Connection<S, L> {
     alarm: Alarm,
     /// Since when the link takes no byte, if it does not.
     stalled_since: Option<Instant>,
-    /// The client sends nothing more, as far as was read ahead.
-    input_ended: bool,
+    /// Since when it is known that the client sends nothing more, as far as was read ahead, or that this end closes.
+    over_since: Option<Instant>,
     watch: Watch,
     closing: Option<Closing>,
 }
@@ -89,7 +89,7 @@ impl<S: Service, L: Link> Connection<S, L> {
             staging: Staging::default(),
             alarm: Alarm::default(),
             stalled_since: None,
-            input_ended: false,
+            over_since: None,
             closing: None,
         }
     }
@@ -107,7 +107,9 @@ impl<S: Service, L: Link> Connection<S, L> {
                 return Ok(Read::Waits);
             }
             if !self.engine.can_read() {
-                self.input_ended |= self.link.poll_ahead(cx).is_ready();
+                if self.link.poll_ahead(cx).is_ready() {
+                    self.over_since.get_or_insert(self.engine.ports.timer.now());
+                }
                 return Ok(Read::Blocked);
             }
             let Poll::Ready(received) = self.link.poll_recv(cx) else { return Ok(Read::Waits) };
@@ -128,6 +130,7 @@ impl<S: Service, L: Link> Connection<S, L> {
 
     fn close(&mut self, now: Instant) {
         self.engine.close(now, Event::Lost);
+        self.over_since.get_or_insert(now);
         let handlers = now + self.engine.config.drain;
         self.closing = Some(Closing { handlers, flush: handlers + self.engine.config.flush });
     }
@@ -153,18 +156,23 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Poll::Ready(Err(error)) => return Err(error.into()),
                 Poll::Pending => {
                     let since = *self.stalled_since.get_or_insert(now);
-                    let limit = self.stall_limit();
-                    return if now >= since + limit { Err(ConnectionError::Stalled(limit)) } else { Ok(false) };
+                    let (at, limit) = self.stalls(since);
+                    return if now >= at { Err(ConnectionError::Stalled(limit)) } else { Ok(false) };
                 }
             }
         }
         Ok(true)
     }
 
-    /// How long the link may take no byte. A client that sends nothing more and reads nothing is gone.
-    fn stall_limit(&self) -> Duration {
-        let over = self.input_ended || self.closing.is_some();
-        if over { self.engine.config.flush } else { self.engine.config.write_stall }
+    /// Until when a link that takes no byte since then may go on so, and the limit. A client that sends nothing more has
+    /// the flush limit from its end on, however long it had paused before; if it still reads nothing, it is gone.
+    fn stalls(&self, since: Instant) -> (Instant, Duration) {
+        let config = &self.engine.config;
+        let (from, limit) = match self.over_since {
+            None => (since, config.write_stall),
+            Some(over) => (since.max(over), config.flush),
+        };
+        (from + limit, limit)
     }
 
     /// Whether a closing connection is done: every handler has ended or had its time, and all is sent.
@@ -185,7 +193,7 @@ impl<S: Service, L: Link> Connection<S, L> {
     }
 
     fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant, wake_at: Option<Instant>) -> Poll<()> {
-        let stall_at = self.stalled_since.map(|since| (since + self.stall_limit()).min(now + STALLED_LOOK));
+        let stall_at = self.stalled_since.map(|since| self.stalls(since).0.min(now + STALLED_LOOK));
         // Of a closing connection only the time that is still to come: an alarm that is past would ring for ever.
         let ending = match self.closing {
             None => self.watch.wake_at(),
