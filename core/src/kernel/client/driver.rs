@@ -213,30 +213,17 @@ impl<L: Link> Driver<L> {
             match received {
                 Poll::Pending => return Ok(Read::Waits),
                 Poll::Ready(Received::Message(text)) => {
-                    let incoming = incoming::read(text);
-                    match self.probe.take_if(|probe| probe.is_answered_by(&incoming)) {
-                        Some(_) => self.shared.probed(now, incoming)?,
-                        None => self.shared.lock().receive(now, incoming, text),
-                    }
+                    self.shared.hear(now, &mut self.probe, incoming::read(text), text)?;
                 }
                 Poll::Ready(Received::Bad(bad)) => {
                     let id = link.oversize_answer().filter(|_| bad == BadFrame::TooLong);
-                    self.oversize(now, bad, id);
+                    self.shared.oversize(now, &mut self.probe, bad, id)?;
                 }
                 Poll::Ready(Received::Closed) => return Err(LinkEnd::Closed),
                 Poll::Ready(Received::Failed(error)) => return Err(error.into()),
             }
         }
         Ok(Read::MoreWaits)
-    }
-
-    /// A line that was no message, or an answer that was too long: that costs its own call only.
-    fn oversize(&mut self, now: Instant, bad: BadFrame, id: Option<RequestId>) {
-        let mut state = self.shared.lock();
-        match id {
-            Some(id) => state.receive(now, Incoming::Answer { id, answer: Answer::TooLong }, ""),
-            None => state.bad(&format!("({bad:?})")),
-        }
     }
 
     /// Writes until nothing waits, the link takes no more, or the budget is spent; whether it was spent.
@@ -290,6 +277,34 @@ impl Shared {
         // Its parameters are ours: they are an object, and short.
         if let Ok(payload) = request.payload(self.meta(), usize::MAX) {
             payload.encode_as(out, id);
+        }
+    }
+
+    /// What a server sent: the answer to the question of its link, or something for the machine.
+    fn hear(&self, now: Instant, probe: &mut Option<Probe>, incoming: Incoming, text: &str) -> Result<(), LinkEnd> {
+        match probe.take_if(|probe| probe.is_answered_by(&incoming)) {
+            Some(_) => self.probed(now, incoming),
+            None => {
+                self.lock().receive(now, incoming, text);
+                Ok(())
+            }
+        }
+    }
+
+    /// A line that was no message, or an answer that was too long: that costs its own request only.
+    fn oversize(
+        &self,
+        now: Instant,
+        probe: &mut Option<Probe>,
+        bad: BadFrame,
+        id: Option<RequestId>,
+    ) -> Result<(), LinkEnd> {
+        match id {
+            Some(id) => self.hear(now, probe, Incoming::Answer { id, answer: Answer::TooLong }, ""),
+            None => {
+                self.lock().bad(&format!("({bad:?})"));
+                Ok(())
+            }
         }
     }
 
