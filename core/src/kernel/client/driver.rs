@@ -237,16 +237,17 @@ impl<L: Link> Driver<L> {
                 let messages = self.outbox.fill::<L>(&self.shared);
                 self.shared.count_sent(messages, self.outbox.pending().len());
             }
-            if self.outbox.pending().is_empty() {
-                self.stalled_since = None;
-                // Some links hold back what they take; they are woken by themselves.
-                let _flushing = link.poll_flush(cx);
-                return Ok(false);
-            }
-            let error = match link.poll_send(cx, self.outbox.pending()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
+            let all_sent = self.outbox.pending().is_empty();
+            // Some links hold back what they take.
+            let taken =
+                if all_sent { link.poll_flush(cx).map_ok(|()| 0) } else { link.poll_send(cx, self.outbox.pending()) };
+            let error = match taken {
+                Poll::Ready(Ok(count)) if all_sent || count > 0 => {
                     self.outbox.sent(count);
                     self.stalled_since = None;
+                    if all_sent {
+                        return Ok(false);
+                    }
                     continue;
                 }
                 Poll::Ready(Ok(_)) => io::ErrorKind::WriteZero.into(),
