@@ -234,8 +234,7 @@ impl<L: Link> Driver<L> {
         let Some(link) = self.link.as_mut().filter(|_| self.broken.is_none()) else { return Ok(false) };
         for _ in 0..self.shared.config.turn_budget.max(1) {
             if self.probe.is_none() {
-                let messages = self.outbox.fill::<L>(&self.shared);
-                self.shared.count_sent(messages, self.outbox.pending().len());
+                self.outbox.fill::<L>(&self.shared);
             }
             let all_sent = self.outbox.pending().is_empty();
             // Some links hold back what they take.
@@ -243,11 +242,12 @@ impl<L: Link> Driver<L> {
                 if all_sent { link.poll_flush(cx).map_ok(|()| 0) } else { link.poll_send(cx, self.outbox.pending()) };
             let error = match taken {
                 Poll::Ready(Ok(count)) if all_sent || count > 0 => {
-                    self.outbox.sent(count);
                     self.stalled_since = None;
                     if all_sent {
                         return Ok(false);
                     }
+                    let messages = self.outbox.sent(count);
+                    self.shared.count_sent(messages, count);
                     continue;
                 }
                 Poll::Ready(Ok(_)) => io::ErrorKind::WriteZero.into(),
@@ -330,11 +330,9 @@ impl Shared {
     }
 
     fn count_sent(&self, messages: usize, bytes: usize) {
-        if messages > 0 {
-            let mut state = self.lock();
-            state.stats.sent.messages += messages as u64;
-            state.stats.sent.bytes += bytes as u64;
-        }
+        let mut state = self.lock();
+        state.stats.sent.messages += messages as u64;
+        state.stats.sent.bytes += bytes as u64;
     }
 }
 

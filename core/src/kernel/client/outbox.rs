@@ -1,6 +1,7 @@
 //! The bytes of one batched write to a server, and which attempt each message of them belongs to.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -21,6 +22,8 @@ pub(super) struct Outbox {
     sent: usize,
     /// The requests among them, and where each starts.
     requests: Vec<(WireId, usize)>,
+    /// Where the messages that are not written whole end.
+    ends: VecDeque<usize>,
     taken: Vec<ForLink>,
     scratch: String,
 }
@@ -31,10 +34,10 @@ impl Outbox {
         &self.bytes[self.sent..]
     }
 
-    /// Takes messages, if all that was taken before is written; how many.
-    pub(super) fn fill<L: Link>(&mut self, shared: &Shared) -> usize {
+    /// Takes messages, if all that was taken before is written.
+    pub(super) fn fill<L: Link>(&mut self, shared: &Shared) {
         if !self.pending().is_empty() {
-            return 0;
+            return;
         }
         self.clear();
         let mut state = shared.lock();
@@ -49,11 +52,9 @@ impl Outbox {
             self.taken.push(message);
         }
         drop(state);
-        let count = self.taken.len();
         for message in core::mem::take(&mut self.taken) {
             self.encode::<L>(message, shared.meta());
         }
-        count
     }
 
     fn encode<L: Link>(&mut self, message: ForLink, meta: &Result<String, Box<str>>) {
@@ -78,6 +79,7 @@ impl Outbox {
             }
         }
         self.bytes.extend_from_slice(L::AFTER);
+        self.ends.push_back(self.bytes.len());
     }
 
     /// Puts a message of the loop's own, on an empty outbox.
@@ -86,11 +88,17 @@ impl Outbox {
         self.bytes.extend_from_slice(L::BEFORE);
         write(&mut self.bytes);
         self.bytes.extend_from_slice(L::AFTER);
+        self.ends.push_back(self.bytes.len());
     }
 
-    /// The link took `count` bytes.
-    pub(super) fn sent(&mut self, count: usize) {
+    /// The link took `count` bytes. How many messages are out whole by that.
+    pub(super) fn sent(&mut self, count: usize) -> usize {
         self.sent = self.bytes.len().min(self.sent + count);
+        let before = self.ends.len();
+        while self.ends.front().is_some_and(|end| *end <= self.sent) {
+            self.ends.pop_front();
+        }
+        before - self.ends.len()
     }
 
     /// The requests of which no byte was written.
@@ -109,6 +117,7 @@ impl Outbox {
         }
         self.bytes.clear();
         self.requests.clear();
+        self.ends.clear();
         self.sent = 0;
     }
 }
