@@ -72,8 +72,13 @@ pub enum CallError {
         verdict: Verdict,
     },
     /// No byte of it left: it did not run.
-    #[error("the request was never sent: {0}")]
-    NeverSent(Arc<LinkLoss>),
+    #[error("the request was never sent: {loss}")]
+    NeverSent {
+        /// What happened to the link.
+        loss: Arc<LinkLoss>,
+        /// What the contract says about sending it again.
+        verdict: Verdict,
+    },
     /// It may have run: the link was lost after it was sent. It is not sent again unless its contract allows that.
     #[error("the outcome is unknown, the request may have run: {loss}")]
     Unknown {
@@ -92,8 +97,9 @@ impl CallError {
             Self::Cancelled { verdict }
             | Self::IdleTimeout { verdict, .. }
             | Self::MaxTimeout { verdict, .. }
+            | Self::NeverSent { verdict, .. }
             | Self::Unknown { verdict, .. } => Some(*verdict),
-            Self::NeverSent(_) | Self::Full { .. } | Self::FullBytes { .. } | Self::Closed(_) => Some(Verdict::Retry),
+            Self::Full { .. } | Self::FullBytes { .. } | Self::Closed(_) => Some(Verdict::Retry),
             Self::RequestTooLong { .. } | Self::Params(_) | Self::Peer(_) | Self::AnswerTooLong | Self::Answer(_) => {
                 None
             }
@@ -104,7 +110,7 @@ impl CallError {
     #[must_use]
     pub fn loss(&self) -> Option<&LinkLoss> {
         match self {
-            Self::Closed(loss) | Self::NeverSent(loss) | Self::Unknown { loss, .. } => Some(loss),
+            Self::Closed(loss) | Self::NeverSent { loss, .. } | Self::Unknown { loss, .. } => Some(loss),
             Self::Full { .. }
             | Self::FullBytes { .. }
             | Self::RequestTooLong { .. }

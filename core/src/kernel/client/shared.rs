@@ -234,7 +234,7 @@ impl Locked<'_> {
                 let limit = limits.maximum.unwrap_or(Duration::MAX);
                 (&mut stats.max_timeouts, Err(CallError::MaxTimeout { limit, verdict }))
             }
-            Outcome::NeverSent => (&mut stats.never_sent, Err(CallError::NeverSent(loss))),
+            Outcome::NeverSent => (&mut stats.never_sent, Err(CallError::NeverSent { loss, verdict })),
             Outcome::Unknown => (&mut stats.unknown, Err(CallError::Unknown { loss, verdict })),
         };
         *counter += 1;
