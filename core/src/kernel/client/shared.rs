@@ -31,6 +31,8 @@ use crate::time::Instant;
 
 /// How much of a bad line is kept as a sample, in bytes.
 const SAMPLE: usize = 200;
+/// Longest reason of a cancellation that is sent, in bytes; the rest is cut off.
+const REASON: usize = 1 << 10;
 
 /// What the handles, the pending calls and the loop share.
 pub(super) struct Shared {
@@ -335,7 +337,7 @@ impl Locked<'_> {
     pub(super) fn cancel(&mut self, now: Instant, call: CallId, reason: Option<&str>) {
         let out = self.calls.get(&call).and_then(|entry| entry.wire);
         if let (Some(wire), Some(reason)) = (out.filter(|wire| self.machine.call_of(*wire) == Some(call)), reason) {
-            self.reasons.insert(wire, reason.into());
+            self.reasons.insert(wire, shortened(reason, REASON));
         }
         self.machine.cancel(now, call);
         self.settle();
