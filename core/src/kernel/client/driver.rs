@@ -43,6 +43,8 @@ pub enum Turn {
 pub struct Driver<L> {
     shared: Arc<Shared>,
     link: Option<L>,
+    /// What was on the last link is not settled yet.
+    attached: bool,
     outbox: Outbox,
     alarm: Alarm,
     generation: u64,
@@ -82,6 +84,7 @@ impl<L: Link> Driver<L> {
         let driver = Self {
             shared,
             link: None,
+            attached: false,
             outbox: Outbox::default(),
             alarm: Alarm::default(),
             generation: 0,
@@ -93,11 +96,14 @@ impl<L: Link> Driver<L> {
     }
 
     /// Gives it a link, the next generation. Calls go out once the server has answered `server/discover`, if that is asked.
+    /// What was on a link before that was not detached is settled first, as lost.
     pub fn attach(&mut self, link: L) {
+        if self.attached {
+            self.detach("another link took its place".to_string(), String::new(), true);
+        }
+        self.attached = true;
         self.generation += 1;
         self.link = Some(link);
-        self.outbox.clear();
-        self.stalled_since = None;
         let now = self.shared.timer.now();
         let mut state = self.shared.lock();
         state.stats.generation = self.generation;
@@ -135,6 +141,7 @@ impl<L: Link> Driver<L> {
     /// otherwise every call ends now.
     pub fn detach(&mut self, what: String, stderr: String, again: bool) {
         self.drop_link();
+        self.attached = false;
         let unsent = self.outbox.unsent();
         self.outbox.clear();
         let now = self.shared.timer.now();
