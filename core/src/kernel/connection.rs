@@ -52,6 +52,8 @@ pub struct Connection<S, L> {
     stalled_since: Option<Instant>,
     /// Since when it is known that the client sends nothing more, as far as was read ahead, or that this end closes.
     over_since: Option<Instant>,
+    /// When this end was asked to drain: from then on the client knew, and has had the time of the drain to read.
+    drains_since: Option<Instant>,
     watch: Watch,
     closing: Option<Closing>,
 }
@@ -90,6 +92,7 @@ impl<S: Service, L: Link> Connection<S, L> {
             alarm: Alarm::default(),
             stalled_since: None,
             over_since: None,
+            drains_since: None,
             closing: None,
         }
     }
@@ -118,9 +121,9 @@ impl<S: Service, L: Link> Connection<S, L> {
             match received {
                 Received::Message(text) => self.engine.receive(now, text),
                 Received::Bad(bad) => self.engine.receive_bad(bad),
-                Received::Closed => self.close(now),
+                Received::Closed => self.close(now, now),
                 Received::Failed(error) => {
-                    self.close(now);
+                    self.close(now, now);
                     return Err(error);
                 }
             }
@@ -128,9 +131,10 @@ impl<S: Service, L: Link> Connection<S, L> {
         Ok(Read::MoreWaits)
     }
 
-    fn close(&mut self, now: Instant) {
+    /// `over`: since when the client can have known that it is over.
+    fn close(&mut self, now: Instant, over: Instant) {
         self.engine.close(now, Event::Lost);
-        self.over_since.get_or_insert(now);
+        self.over_since.get_or_insert(over);
         let handlers = now + self.engine.config.drain;
         self.closing = Some(Closing { handlers, flush: handlers + self.engine.config.flush });
     }
@@ -178,7 +182,7 @@ impl<S: Service, L: Link> Connection<S, L> {
     /// Whether a closing connection is done: every handler has ended or had its time, and all is sent.
     fn poll_drained(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
         if self.closing.is_none() && self.watch.is_draining() && self.engine.in_flight() == 0 {
-            self.close(now);
+            self.close(now, self.drains_since.unwrap_or(now));
         }
         let Some(Closing { handlers, flush }) = self.closing else { return Poll::Pending };
         let ended = self.engine.running() == 0 || now >= handlers;
@@ -209,13 +213,14 @@ impl<S: Service, L: Link> Connection<S, L> {
             // Before reading, too: what comes after the order is refused.
             let Engine { ports, config, .. } = &self.engine;
             if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+                self.drains_since = Some(now);
                 self.engine.drain(now, Transport::Stdio);
             }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
             if self.closing.is_none() && self.watch.is_cut(now) {
                 self.engine.cut(now);
-                self.close(now);
+                self.close(now, self.drains_since.unwrap_or(now));
             }
             let wake_at = self.engine.poll_timers(now);
             let unwritten = self.write(cx, now)?;

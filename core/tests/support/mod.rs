@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
 
+use steady_core::id::RequestId;
 use steady_core::kernel::{BadFrame, BoxFuture, Link, Ports, Received, Spawn, Timer};
 use steady_core::time::Instant;
 
@@ -29,6 +30,11 @@ pub(crate) struct Shared {
     pub(crate) written: Vec<u8>,
     /// What was written does not leave the process, as with a slow disk.
     pub(crate) slow_flush: bool,
+    /// Writing fails from now on, as when the peer has closed its input; the same for what was written but not flushed.
+    pub(crate) broken: bool,
+    pub(crate) flush_broken: bool,
+    /// The id of the answer that was skipped as too long.
+    pub(crate) oversize: Option<RequestId>,
     /// Runs all tasks inside of a write, as other threads would.
     pub(crate) busy_threads: bool,
     /// What is read when nothing else waits.
@@ -217,6 +223,10 @@ impl Link for VirtualLink {
         })
     }
 
+    fn oversize_answer(&mut self) -> Option<RequestId> {
+        self.world.lock().oversize.clone()
+    }
+
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.world.lock();
         if shared.input.iter().any(|frame| matches!(frame, Frame::Closed)) {
@@ -231,6 +241,9 @@ impl Link for VirtualLink {
             self.world.run_tasks();
         }
         let mut shared = self.world.lock();
+        if shared.broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         let count = shared.room.map_or(bytes.len(), |room| room.min(bytes.len()));
         if count == 0 {
             shared.writer = Some(cx.waker().clone());
@@ -243,6 +256,9 @@ impl Link for VirtualLink {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut shared = self.world.lock();
+        if shared.flush_broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         if shared.slow_flush {
             shared.writer = Some(cx.waker().clone());
             return Poll::Pending;

@@ -1,5 +1,6 @@
 //! The client's loop over a virtual link and clock: to the nanosecond, what the caller hears and what the server reads.
 
+mod links;
 mod listens;
 
 use std::future::Future;
@@ -339,7 +340,7 @@ fn without_a_next_link_every_call_ends_and_later_ones_are_refused() {
     let mut never = client.caller.call(call().safe());
     client.run();
     client.lose(false);
-    assert!(matches!(end(&mut never), Some(Err(CallError::NeverSent(_)))));
+    assert!(matches!(end(&mut never), Some(Err(CallError::NeverSent { .. }))));
     assert!(matches!(end(&mut client.caller.call(call())), Some(Err(CallError::Closed(_)))));
     assert_eq!(client.caller.stats().in_flight, 0);
 }
