@@ -13,7 +13,7 @@ use core::time::Duration;
 use std::io;
 
 use super::caller::Caller;
-use super::error::{LinkEnd, LinkLoss};
+use super::error::{CallError, LinkEnd, LinkLoss};
 use super::incoming::{self, Answer, Incoming};
 use super::outbox::Outbox;
 use super::shared::Shared;
@@ -77,9 +77,11 @@ enum Read {
 
 impl<L: Link> Driver<L> {
     /// A client without a link, and its first handle.
-    #[must_use]
-    pub fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> (Self, Caller) {
-        let shared = Arc::new(Shared::new(config, timer, jitter));
+    ///
+    /// # Errors
+    /// [`CallError::Params`] if no request could be built with these settings.
+    pub fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Result<(Self, Caller), CallError> {
+        let shared = Arc::new(Shared::new(config, timer, jitter)?);
         let caller = Caller::new(Arc::clone(&shared));
         let driver = Self {
             shared,
@@ -92,7 +94,7 @@ impl<L: Link> Driver<L> {
             broken: None,
             stalled_since: None,
         };
-        (driver, caller)
+        Ok((driver, caller))
     }
 
     /// Gives it a link, the next generation. Calls go out once the server has answered `server/discover`, if that is asked.

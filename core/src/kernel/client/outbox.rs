@@ -1,16 +1,14 @@
 //! The bytes of one batched write to a server, and which attempt each message of them belongs to.
 
-use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::request::{self, Request};
+use super::request;
 use super::shared::{ForLink, Shared};
 use crate::id::WireId;
 use crate::kernel::port::Link;
-use crate::rpc::{encode, method};
+use crate::rpc::encode;
 
 /// Where filling stops, in bytes.
 const BATCH: usize = 64 << 10;
@@ -57,7 +55,7 @@ impl Outbox {
         }
     }
 
-    fn encode<L: Link>(&mut self, message: ForLink, meta: &Result<String, Box<str>>) {
+    fn encode<L: Link>(&mut self, message: ForLink, meta: &str) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(L::BEFORE);
         match message {
@@ -67,10 +65,8 @@ impl Outbox {
             }
             ForLink::Listen(wire, filter) => {
                 self.requests.push((wire, start));
-                let params = format!("{{\"notifications\":{}}}", filter.as_str());
-                let request = Request::raw(method::LISTEN, params).without_progress();
-                // A filter is a JSON object, so these are parameters.
-                if let Ok(payload) = request.payload(meta, usize::MAX) {
+                // It was built before, for its size.
+                if let Ok(payload) = request::listen(&filter).payload(meta, usize::MAX) {
                     payload.encode_as(&mut self.bytes, &request::id(wire));
                 }
             }

@@ -38,7 +38,7 @@ const REASON: usize = 1 << 10;
 pub(super) struct Shared {
     pub(super) config: ClientConfig,
     pub(super) timer: StdArc<dyn Timer>,
-    meta: Result<String, Box<str>>,
+    meta: String,
     state: Mutex<State>,
 }
 
@@ -362,7 +362,9 @@ fn listen_answer<R>(wire: WireId, answer: &Answer) -> Input<R> {
 }
 
 impl Shared {
-    pub(super) fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Self {
+    /// Fails with what is wrong with the settings.
+    pub(super) fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Result<Self, CallError> {
+        let meta = request::meta(&config).map_err(CallError::Params)?;
         let now = timer.now();
         let mut machine = Client::new(now, config.calls.clone(), jitter);
         // A link is attached later.
@@ -383,11 +385,11 @@ impl Shared {
             server: None,
             stats: ClientStats::default(),
         };
-        Self { meta: request::meta(&config), config, timer, state: Mutex::new(state) }
+        Ok(Self { meta, config, timer, state: Mutex::new(state) })
     }
 
     /// The members of `_meta` that every request carries.
-    pub(super) fn meta(&self) -> &Result<String, Box<str>> {
+    pub(super) fn meta(&self) -> &str {
         &self.meta
     }
 
@@ -414,6 +416,8 @@ impl Shared {
         config: subscription::Config,
         jitter: Jitter,
     ) -> Result<(SubscriptionId, Arc<Inbox>), CallError> {
+        // Built for its size; the id is not known yet.
+        let _fits = request::listen(&filter).payload(&self.meta, self.config.max_request)?;
         let now = self.timer.now();
         let mut state = self.lock();
         state.check_open()?;

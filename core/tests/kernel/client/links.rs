@@ -208,3 +208,17 @@ fn the_waker_of_a_reader_that_moved_is_dropped_without_its_lock() {
         let _told_later = now(listener.next());
     });
 }
+
+#[test]
+fn settings_and_filters_that_cannot_be_sent_are_refused_at_once() {
+    let world = World::default();
+    let bad = ClientConfig { capabilities: "[]".to_owned(), ..config() };
+    let refused = Driver::<VirtualLink>::new(bad, world.ports().timer, jitter()).expect_err("no object");
+    assert!(matches!(&refused, CallError::Params(why) if why.contains("capabilities")), "{refused}");
+
+    let client = Client::new(ClientConfig { max_request: 1_000, ..config() });
+    let filter = format!(r#"{{"resourceSubscriptions":["file:///{}"]}}"#, "x".repeat(1_000));
+    let filter = steady_core::subscription::Filter::parse(&filter).expect("a filter");
+    let refused = client.caller.listen(filter, Default::default(), jitter()).expect_err("too long");
+    assert!(matches!(refused, CallError::RequestTooLong { limit: 1_000, .. }), "{refused}");
+}

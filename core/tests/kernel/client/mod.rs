@@ -51,7 +51,7 @@ impl Client {
     /// A client whose first link is there.
     fn new(config: ClientConfig) -> Self {
         let world = World::default();
-        let (mut driver, caller) = Driver::new(config, world.ports().timer, jitter());
+        let (mut driver, caller) = Driver::new(config, world.ports().timer, jitter()).expect("fine settings");
         driver.attach(world.link());
         Self { world, driver: Some(Driven::new(Loop(driver))), caller }
     }
