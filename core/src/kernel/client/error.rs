@@ -43,8 +43,8 @@ pub enum CallError {
     /// The server answered with an error.
     #[error("the server answered with an error: {0}")]
     Peer(RpcError),
-    /// The server's answer was longer than is accepted, and was skipped. The request ran.
-    #[error("the server's answer is longer than the limit of this client and was skipped; the request has run")]
+    /// The server's answer, a result or an error, was longer than is accepted, and was skipped. The request may have run.
+    #[error("the server's answer is longer than the limit of this client and was skipped; the request may have run")]
     AnswerTooLong,
     /// The server's answer does not have the form that the method promises. The request ran.
     #[error("the server's answer cannot be used: {0}")]
