@@ -222,3 +222,44 @@ fn settings_and_filters_that_cannot_be_sent_are_refused_at_once() {
     let refused = client.caller.listen(filter, Default::default(), jitter()).expect_err("too long");
     assert!(matches!(refused, CallError::RequestTooLong { limit: 1_000, .. }), "{refused}");
 }
+
+/// A page of `tools/list` with another one behind it.
+fn page(id: u64, filler: usize) -> Value {
+    let result = json!({"tools": [], "nextCursor": id.to_string(), "filler": "x".repeat(filler)});
+    json!({"jsonrpc": "2.0", "id": id, "result": result})
+}
+
+#[test]
+fn one_clock_runs_over_all_pages_of_tools() {
+    let limits = steady_core::deadline::Limits { idle: None, maximum: Some(Duration::from_millis(100)) };
+    let mut client = Client::new(ClientConfig { limits, ..config() });
+    let caller = client.caller.clone();
+    let mut listed = pin!(caller.list_tools());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(listed.as_mut().poll(&mut cx).is_pending());
+    client.at(60);
+    client.say(&page(1, 0));
+    assert!(listed.as_mut().poll(&mut cx).is_pending());
+    client.at(99);
+    assert!(listed.as_mut().poll(&mut cx).is_pending());
+    client.at(100);
+    let Poll::Ready(Err(error)) = listed.as_mut().poll(&mut cx) else {
+        panic!("the second page has no clock of its own")
+    };
+    assert!(matches!(error, CallError::MaxTimeout { .. }), "{error}");
+}
+
+#[test]
+fn pages_of_tools_are_bounded_together() {
+    let mut client = Client::new(config());
+    let caller = client.caller.clone();
+    let mut listed = pin!(caller.list_tools());
+    let mut cx = Context::from_waker(Waker::noop());
+    for id in 1..=8 {
+        let Poll::Pending = listed.as_mut().poll(&mut cx) else { panic!("page {id} is not asked for") };
+        client.run();
+        client.say(&page(id, 8 << 20));
+    }
+    let Poll::Ready(Err(error)) = listed.as_mut().poll(&mut cx) else { panic!("64 MiB and more") };
+    assert!(matches!(&error, CallError::Answer(why) if why.contains("tools/list")), "{error}");
+}
