@@ -4,9 +4,10 @@
 //! are stuck.
 
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -51,21 +52,15 @@ type Step = fn(&Group);
 pub(super) type Exit = Option<ExitStatus>;
 
 impl Child {
-    /// Starts `command`, which comes back for the next time.
-    pub(super) async fn spawn(mut command: Command, ladder: Ladder) -> (Command, io::Result<(Self, Streams)>) {
+    /// Starts `command`, which can be started again.
+    pub(super) async fn spawn(command: Arc<Mutex<Command>>, ladder: Ladder) -> io::Result<(Self, Streams)> {
         let (reply, spawned) = oneshot::channel();
-        let job = Box::new(move || {
-            let child = command.spawn().and_then(|child| Self::look_after(child, ladder));
+        on_spawner(Box::new(move || {
+            let child = command.lock().unwrap_or_else(PoisonError::into_inner).spawn();
             // Nobody waits any more: what was started is dropped, and ended.
-            let _nobody_waits = reply.send((command, child));
-        });
-        if let Err(error) = on_spawner(job) {
-            return (Command::new(""), Err(error));
-        }
-        match spawned.await {
-            Ok(spawned) => spawned,
-            Err(_) => (Command::new(""), Err(io::Error::other("the thread that spawns children is gone"))),
-        }
+            let _nobody_waits = reply.send(child.and_then(|child| Self::look_after(child, ladder)));
+        }))?;
+        spawned.await.unwrap_or_else(|_| Err(io::Error::other("starting it panicked")))
     }
 
     fn look_after(mut child: std::process::Child, ladder: Ladder) -> io::Result<(Self, Streams)> {
@@ -185,19 +180,28 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs a job on the one thread that spawns children and lives as long as the process.
 fn on_spawner(job: Job) -> io::Result<()> {
-    static SPAWNER: OnceLock<Option<SyncSender<Job>>> = OnceLock::new();
-    let spawner = SPAWNER.get_or_init(|| {
-        let (sender, jobs) = sync_channel::<Job>(SPAWNS);
-        let thread = thread::Builder::new().name("steady-spawn".into());
-        thread.spawn(move || jobs.into_iter().for_each(|job| job())).ok().map(|_| sender)
-    });
-    let gone = || io::Error::other("the thread that spawns children cannot be started");
+    static SPAWNER: Mutex<Option<SyncSender<Job>>> = Mutex::new(None);
+    let mut spawner = SPAWNER.lock().unwrap_or_else(PoisonError::into_inner);
+    // What failed may work the next time: nothing is kept of it.
+    let jobs = match spawner.take() {
+        Some(jobs) => jobs,
+        None => start_spawner()?,
+    };
     // Never waits: this may be called on a thread that runs futures.
-    spawner
-        .as_ref()
-        .ok_or_else(gone)?
-        .try_send(job)
-        .map_err(|_| io::Error::other("too many children are started at once"))
+    let sent = jobs.try_send(job);
+    *spawner = Some(jobs);
+    sent.map_err(|_| io::Error::other("too many children are started at once"))
+}
+
+fn start_spawner() -> io::Result<SyncSender<Job>> {
+    let (sender, jobs) = sync_channel::<Job>(SPAWNS);
+    thread::Builder::new().name("steady-spawn".into()).spawn(move || {
+        for job in jobs {
+            // With this thread every child would end, those of other clients too.
+            let _told_by_its_silence = catch_unwind(AssertUnwindSafe(job));
+        }
+    })?;
+    Ok(sender)
 }
 
 /// Pipes the child's streams, and makes it the leader of a group that ends with this process where the system can do that.
@@ -205,4 +209,28 @@ pub(super) fn prepare(command: &mut Command, capture_errors: bool) {
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(if capture_errors { Stdio::piped() } else { Stdio::inherit() });
     group::prepare(command);
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// A hang guard, not a measure.
+    const GUARD: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_job_that_panics_does_not_end_the_thread_that_spawns() {
+        let (told, heard) = channel();
+        let tell = told.clone();
+        on_spawner(Box::new(move || {
+            tell.send(thread::current().id()).expect("the test waits");
+            panic!("on purpose");
+        }))
+        .expect("there is room");
+        on_spawner(Box::new(move || told.send(thread::current().id()).expect("the test waits")))
+            .expect("there is room");
+        let first = heard.recv_timeout(GUARD).expect("it runs");
+        assert_eq!(heard.recv_timeout(GUARD).expect("the next one runs"), first, "on the same thread");
+    }
 }

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::pin;
 use std::process;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ type PipeLink = LineLink<Reader, Writer>;
 /// What a client of child processes is made of.
 struct Supervisor {
     driver: Driver<PipeLink>,
-    command: process::Command,
+    command: Arc<Mutex<process::Command>>,
     program: String,
     ladder: Ladder,
     max_answer: usize,
@@ -70,7 +70,7 @@ pub(super) async fn start(
     let (ready, watched) = oneshot::channel();
     let mut supervisor = Supervisor {
         driver,
-        command: command.process,
+        command: Arc::new(Mutex::new(command.process)),
         program,
         ladder: command.ladder,
         max_answer: command.max_answer,
@@ -89,10 +89,7 @@ pub(super) async fn start(
 impl Supervisor {
     /// Starts a child and gives its pipes to the loop.
     async fn spawn(&mut self) -> std::io::Result<Running> {
-        let command = std::mem::replace(&mut self.command, process::Command::new(""));
-        let (command, spawned) = Child::spawn(command, self.ladder).await;
-        self.command = command;
-        let (child, streams) = spawned?;
+        let (child, streams) = Child::spawn(Arc::clone(&self.command), self.ladder).await?;
         let (input, output, errors) = pipes::open(streams)?;
         let errors = Tail::new(errors, self.stderr.unwrap_or_default());
         self.status.send_modify(|status| status.pid = Some(child.id()));
