@@ -176,10 +176,10 @@ impl Process {
 /// Children that wait to be spawned at once; each more is refused.
 const SPAWNS: usize = 1024;
 
-type Job = Box<dyn FnOnce() + Send>;
+pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// Runs a job on the one thread that spawns children and lives as long as the process.
-fn on_spawner(job: Job) -> io::Result<()> {
+pub(super) fn on_spawner(job: Job) -> io::Result<()> {
     static SPAWNER: Mutex<Option<SyncSender<Job>>> = Mutex::new(None);
     let mut spawner = SPAWNER.lock().unwrap_or_else(PoisonError::into_inner);
     // What failed may work the next time: nothing is kept of it.
