@@ -93,7 +93,7 @@ pub struct Status {
     pub last_loss: Option<Arc<LinkLoss>>,
     /// How the last process ended, in words.
     pub last_exit: Option<Arc<str>>,
-    /// Nothing runs any more: the process is reaped, and no other will be started.
+    /// Nothing is looked after any more: the process is reaped or given up, and no other will be started.
     pub ended: bool,
 }
 
@@ -138,7 +138,8 @@ impl Client {
     }
 
     /// Ends the client: calls in flight are cancelled, later ones refused, the child is led down its ladder. Returns once
-    /// it is reaped, and says how it ended.
+    /// it is reaped, and says how it ended. A child that outlasts SIGKILL for five seconds is given up, and named in
+    /// [`Status::last_exit`]; one whose start had not ended yet is led down by itself.
     pub async fn shutdown(&self) -> Status {
         self.caller.close();
         self.ended().await

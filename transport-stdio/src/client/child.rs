@@ -42,14 +42,27 @@ struct State {
     /// It has ended and is reaped: its pid may name another process by now.
     exit: Option<Exit>,
     stopping: bool,
+    /// Not even SIGKILL has ended it in time. Its thread goes on waiting for it.
+    stuck: bool,
     waker: Option<Waker>,
 }
 
 /// What is done to a group.
 type Step = fn(&Group);
 
-/// How it ended; `None`: somebody else has reaped it.
-pub(super) type Exit = Option<ExitStatus>;
+/// How it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exit {
+    /// By itself or by a signal, and is reaped.
+    Ended(ExitStatus),
+    /// Somebody else has reaped it.
+    ReapedElsewhere,
+    /// It has not: the process with this id outlasts SIGKILL, as one in a system call that hangs does.
+    Stuck(u32),
+}
+
+/// How long a child may take to end after SIGKILL before it is given up.
+const KILLED: Duration = Duration::from_secs(5);
 
 impl Child {
     /// Starts `command`, which can be started again.
@@ -93,14 +106,9 @@ impl Child {
         self.process.pid
     }
 
-    /// Resolves once it is reaped.
+    /// Resolves once it is reaped, or given up.
     pub(super) fn poll_exit(&self, cx: &Context<'_>) -> Poll<Exit> {
-        let mut state = self.process.lock();
-        if let Some(exit) = state.exit {
-            return Poll::Ready(exit);
-        }
-        state.waker = Some(cx.waker().clone());
-        Poll::Pending
+        self.process.poll_exit(cx)
     }
 
     /// Leads it down its ladder, in a thread of its own. Its standard input must be closed already.
@@ -112,7 +120,7 @@ impl Child {
         drop(state);
         let (process, ladder) = (Arc::clone(&self.process), self.ladder);
         let stopping = thread::Builder::new().name("steady-stop".into()).stack_size(64 << 10);
-        if stopping.spawn(move || process.descend(ladder)).is_err() {
+        if stopping.spawn(move || process.descend(ladder, KILLED)).is_err() {
             self.process.unless_reaped(Group::kill);
         }
     }
@@ -129,25 +137,45 @@ impl Process {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn poll_exit(&self, cx: &Context<'_>) -> Poll<Exit> {
+        let mut state = self.lock();
+        if let Some(exit) = state.exit.or(state.stuck.then_some(Exit::Stuck(self.pid))) {
+            return Poll::Ready(exit);
+        }
+        let old = state.waker.replace(cx.waker().clone());
+        drop(state);
+        // Not under the lock: what ends with a waker may be a task that holds this child.
+        drop(old);
+        Poll::Pending
+    }
+
     /// Waits for the end, kills what is left of the group, and reaps.
     fn reap(&self, mut child: std::process::Child) {
         self.group.wait_for_leader(&mut child);
         let mut state = self.lock();
         self.group.kill();
-        state.exit = Some(child.wait().ok());
+        state.exit = Some(child.wait().map_or(Exit::ReapedElsewhere, Exit::Ended));
         let waker = state.waker.take();
         drop(state);
         self.exited.notify_all();
         waker.into_iter().for_each(Waker::wake);
     }
 
-    fn descend(&self, ladder: Ladder) {
+    /// `last`: how long it may take to end after the last step.
+    fn descend(&self, ladder: Ladder, last: Duration) {
         let steps: [(Duration, Step); 2] = [(ladder.close, Group::ask_to_end), (ladder.terminate, Group::kill)];
         for (patience, step) in steps {
             if self.exits_within(patience) {
                 return;
             }
             self.unless_reaped(step);
+        }
+        if !self.exits_within(last) {
+            let mut state = self.lock();
+            state.stuck = true;
+            let waker = state.waker.take();
+            drop(state);
+            waker.into_iter().for_each(Waker::wake);
         }
     }
 
@@ -214,10 +242,31 @@ pub(super) fn prepare(command: &mut Command, capture_errors: bool) {
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;
+    use std::os::unix::process::CommandExt;
     use std::sync::mpsc::channel;
 
     /// A hang guard, not a measure.
     const GUARD: Duration = Duration::from_secs(60);
+
+    /// A child in a group of its own, and what would be known of it; nobody reaps it yet.
+    fn unwatched(text: &str) -> (std::process::Child, Process) {
+        let mut command = Command::new("/bin/sh");
+        let child = command.args(["-c", text]).process_group(0).spawn().expect("it starts");
+        let group = Group::of(&child).expect("a group");
+        let process = Process { pid: child.id(), group, state: Mutex::default(), exited: Condvar::new() };
+        (child, process)
+    }
+
+    #[test]
+    fn a_child_that_outlasts_the_last_step_is_given_up_by_name() {
+        let (mut child, process) = unwatched("exec sleep 1000");
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(process.poll_exit(&mut cx).is_pending());
+        // Nobody tells of its end, as if there was none.
+        process.descend(Ladder { close: Duration::ZERO, terminate: Duration::ZERO }, Duration::ZERO);
+        assert_eq!(process.poll_exit(&mut cx), Poll::Ready(Exit::Stuck(child.id())));
+        assert!(child.wait().is_ok_and(|status| status.code().is_none()), "it had its signals");
+    }
 
     #[test]
     fn a_job_that_panics_does_not_end_the_thread_that_spawns() {

@@ -3,7 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group, waitid};
 
 /// A process group. Its id is its leader's, and nobody else's until the leader is reaped.
 pub(super) struct Group(Pid);
@@ -29,8 +29,12 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) {
-        // There may be nobody left.
+        // There may be nobody left, or nobody who may be told.
         let _gone = kill_process_group(self.0, signal);
+        // A leader can leave its group. One that did not must hear each signal once: servers count them.
+        if getpgid(Some(self.0)).is_ok_and(|group| group != self.0) {
+            let _gone = kill_process(self.0, signal);
+        }
     }
 }
 

@@ -287,10 +287,13 @@ impl Supervisor {
 }
 
 fn exit_in_words(exit: Exit) -> String {
-    exit.map_or_else(
-        || "has ended, and another part of this program reaped it".to_owned(),
-        |status| format!("ended with {status}"),
-    )
+    match exit {
+        Exit::Ended(status) => format!("ended with {status}"),
+        Exit::ReapedElsewhere => "has ended, and another part of this program reaped it".to_owned(),
+        Exit::Stuck(pid) => {
+            format!("could not be ended: process {pid} outlasts SIGKILL, as in a system call that hangs")
+        }
+    }
 }
 
 #[cfg(all(test, unix))]
