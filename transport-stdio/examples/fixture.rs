@@ -152,6 +152,11 @@ fn config(shutdown: &Shutdown) -> StdioConfig {
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "patient" => config.server.shutdown_limit = Duration::from_secs(3600),
+            "clean-up" => {
+                let no_time = Duration::from_millis(1);
+                (config.server.shutdown_limit, config.server.drain, config.server.flush) = (no_time, no_time, no_time);
+            }
+            "endless" => config.server.drain = Duration::MAX,
             "no-signals" => config.signals = Signals::Ignore,
             "interrupt" => config.signals = Signals::TerminateAndInterrupt,
             "unlimited" => config.server.requests.progress_interval = Duration::ZERO,
@@ -181,5 +186,9 @@ fn main() -> ExitCode {
         .tool("finish", "Waits for the shutdown.", ANY, move |_, cx| finish(shutdown.clone(), cx))
         .tool("print", "Prints.", ANY, print)
         .blocking_tool("block", "Blocks.", ANY, block);
-    run_stdio_with(tools, config)
+    let code = run_stdio_with(tools, config);
+    if std::env::args().any(|argument| argument == "clean-up") {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    code
 }

@@ -28,7 +28,8 @@ pub struct StdioConfig {
 
 /// Signals that end a server in order: the first lets requests finish up to
 /// [`ServerConfig::shutdown_limit`], the second ends them at once. A handler that blocks the thread of the connection is
-/// given up when the limits are over, and the process exits with 1.
+/// given up when the limits are over, and the process exits with 1. A signal that comes after [`run_stdio_with`] has
+/// returned ends the process at once, with 143; one that came before lets the program finish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Signals {
@@ -133,9 +134,10 @@ pub fn run_stdio_with(service: impl Service, config: StdioConfig) -> ExitCode {
         Err(error) => return failed(&format!("no runtime: {error}")),
     };
     #[cfg(unix)]
-    if let Err(error) = crate::signals::watch(config.signals, &config.server) {
-        return failed(&format!("signals cannot be caught: {error}"));
-    }
+    let _serving = match crate::signals::watch(config.signals, &config.server) {
+        Ok(serving) => serving,
+        Err(error) => return failed(&format!("signals cannot be caught: {error}")),
+    };
     let guard = match Guard::install(&config) {
         Ok(guard) => guard,
         Err(error) => return failed(&error.to_string()),
