@@ -47,6 +47,17 @@ struct State {
     waker: Option<Waker>,
 }
 
+/// What became of a leader that was waited for.
+#[cfg_attr(windows, expect(dead_code, reason = "its handle always tells there"))]
+pub(super) enum Leader {
+    /// It has ended, and its id is still its own.
+    Ended,
+    /// Its id may name another process by now.
+    ReapedElsewhere,
+    /// The system does not say.
+    CannotTell,
+}
+
 /// What is done to a group.
 type Step = fn(&Group);
 
@@ -151,10 +162,17 @@ impl Process {
 
     /// Waits for the end, kills what is left of the group, and reaps.
     fn reap(&self, mut child: std::process::Child) {
-        self.group.wait_for_leader(&mut child);
+        let exit = match self.group.wait_for_leader(&mut child) {
+            Leader::Ended => None,
+            Leader::ReapedElsewhere => Some(Exit::ReapedElsewhere),
+            // Not under the lock, since it waits; and when it is over, the group's id may name others.
+            Leader::CannotTell => Some(waited(&mut child)),
+        };
         let mut state = self.lock();
-        self.group.kill();
-        state.exit = Some(child.wait().map_or(Exit::ReapedElsewhere, Exit::Ended));
+        state.exit = exit.or_else(|| {
+            self.group.kill();
+            Some(waited(&mut child))
+        });
         let waker = state.waker.take();
         drop(state);
         self.exited.notify_all();
@@ -199,6 +217,10 @@ impl Process {
             act(&self.group);
         }
     }
+}
+
+fn waited(child: &mut std::process::Child) -> Exit {
+    child.wait().map_or(Exit::ReapedElsewhere, Exit::Ended)
 }
 
 /// Children that wait to be spawned at once; each more is refused.
@@ -266,6 +288,19 @@ mod tests {
         process.descend(Ladder { close: Duration::ZERO, terminate: Duration::ZERO }, Duration::ZERO);
         assert_eq!(process.poll_exit(&mut cx), Poll::Ready(Exit::Stuck(child.id())));
         assert!(child.wait().is_ok_and(|status| status.code().is_none()), "it had its signals");
+    }
+
+    #[test]
+    fn what_somebody_else_reaped_is_not_signalled() {
+        let (child, process) = unwatched("sleep 1000 & exit 3");
+        let leader = rustix::process::Pid::from_child(&child);
+        let options = rustix::process::WaitOptions::empty();
+        rustix::process::waitpid(Some(leader), options).expect("a child of ours");
+        process.reap(child);
+        let exit = process.poll_exit(&Context::from_waker(Waker::noop()));
+        assert_eq!(exit, Poll::Ready(Exit::ReapedElsewhere));
+        // Its id could name another group by now; here it still names the one of what it left behind.
+        rustix::process::kill_process_group(leader, rustix::process::Signal::KILL).expect("that one is alive");
     }
 
     #[test]
