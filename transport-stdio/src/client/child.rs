@@ -102,12 +102,17 @@ impl Child {
         let (state, exited) = (Mutex::default(), Condvar::new());
         let process = Arc::new(Process { pid: child.id(), group, state, exited });
         let watched = Arc::clone(&process);
+        // A closure that cannot be run is dropped with all that it holds: the child is kept beside it.
+        let kept = Arc::new(Mutex::new(Some(child)));
+        let handed = Arc::clone(&kept);
+        let take = |kept: &Mutex<Option<_>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
         let ended = thread::Builder::new().name("steady-child".into()).stack_size(64 << 10).spawn(move || {
-            watched.reap(child);
+            take(&handed).into_iter().for_each(|child| watched.reap(child));
         });
         if let Err(error) = ended {
-            // No thread to wait for it: it must not stay. The process ends as a zombie, which our own end takes away.
+            // No thread to wait for it: it must not stay, and is waited for here.
             process.unless_reaped(Group::kill);
+            take(&kept).into_iter().for_each(|child| process.reap(child));
             return Err(error);
         }
         Ok((Self { process, ladder }, Streams { input, output, errors }))
