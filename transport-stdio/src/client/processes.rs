@@ -314,7 +314,7 @@ mod tests {
         let client = Client::spawn(command).await.expect("it starts");
         // From here on no child can be started.
         let (release, held) = channel::<()>();
-        child::on_spawner(Box::new(move || drop(held.recv()))).expect("there is room");
+        child::on_spawner(Box::new(move || assert!(held.recv().is_err(), "it is only let go"))).expect("there is room");
         let lost = client.call(Request::raw("a", "{}")).await;
         assert!(matches!(lost, Err(CallError::Unknown { .. })), "{lost:?}");
         let waits = client.call(Request::raw("b", "{}").max(Some(Duration::from_millis(50)))).await;

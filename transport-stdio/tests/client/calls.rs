@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steady_stdio::client::{CallError, ClientConfig, LinkLoss, Request, config};
+use steady_stdio::client::{CallError, Client, ClientConfig, LinkLoss, Request, StartError, config};
 use steady_stdio::steady_core::client::Config;
 use steady_stdio::steady_core::idempotency::Key;
 use steady_stdio::steady_core::retry::Verdict;
@@ -61,9 +61,12 @@ fn a_request_carries_what_every_request_carries_and_the_callers_own() {
         let refused = client.call(Request::raw("x/y", twice).key(key)).await;
         assert!(matches!(refused, Err(CallError::Params(_))), "{refused:?}");
         assert_eq!(client.stats().sent.messages, 3);
-        let (client, _raw) = Raw::attach(ClientConfig { capabilities: "[]".into(), ..unasked() }, 1 << 20).await;
-        let refused = client.call(Request::raw("x/y", "{}")).await.expect_err("the settings are wrong");
-        assert!(refused.to_string().contains("capabilities"), "{refused}");
+        let wrong = ClientConfig { capabilities: "[]".into(), ..unasked() };
+        let (reader, writer) = Raw::pair().1.into_split();
+        let refused = Client::attach(reader, writer, wrong.clone(), 1 << 20).await.expect_err("the settings are wrong");
+        assert!(matches!(&refused, StartError::Settings(why) if why.to_string().contains("capabilities")), "{refused}");
+        let refused = Client::spawn(fixture().config(wrong)).await.expect_err("nothing is started");
+        assert!(matches!(refused, StartError::Settings(_)), "{refused}");
     });
 }
 
@@ -75,7 +78,7 @@ fn a_timeout_of_300_ms_returns_although_the_pipe_is_stuck() {
         let fill = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
         let limit = Some(Duration::from_millis(300));
         let half_out = client.call(tool("echo", &fill).idle(limit));
-        while client.stats().sent.messages == 0 {
+        while client.stats().sent.bytes == 0 {
             tokio::task::yield_now().await;
         }
         let behind = client.call(tool("echo", "{}").max(limit));
@@ -90,7 +93,7 @@ fn a_timeout_of_300_ms_returns_although_the_pipe_is_stuck() {
         let given_up = client.call(tool("echo", "{}"));
         given_up.cancel("enough");
         assert!(matches!(given_up.await, Err(CallError::Cancelled { verdict: Verdict::Retry })));
-        assert_eq!((client.stats().in_flight, client.stats().sent.messages), (0, 1), "the pipe has not moved");
+        assert_eq!((client.stats().in_flight, client.stats().sent.messages), (0, 0), "the pipe has not moved");
     });
 }
 
