@@ -12,6 +12,9 @@ use rustix::stdio::{dup2_stdout, stderr, stdout};
 /// [`run_stdio`](crate::run_stdio) and [`serve_stdio`](crate::serve_stdio) do this by themselves unless
 /// [`StdioConfig::guard_stdout`](crate::StdioConfig::guard_stdout) is off. Install it by hand, first of all, if something
 /// prints before they run: it keeps that off the channel too.
+///
+/// Descriptor 0 stays as it is: a child that a handler starts without saying otherwise inherits the channel's input, and
+/// what it reads there the server does not see. Give it [`Stdio::null`](std::process::Stdio::null) or a pipe.
 #[derive(Debug)]
 pub struct StdoutGuard {
     real: OwnedFd,
