@@ -111,7 +111,8 @@ impl<S: Service, L: Link> Connection<S, L> {
             }
             if !self.engine.can_read() {
                 if self.link.poll_ahead(cx).is_ready() {
-                    self.over_since.get_or_insert(self.engine.ports.timer.now());
+                    let now = self.engine.ports.timer.now();
+                    self.over_since.get_or_insert(now);
                 }
                 return Ok(Read::Blocked);
             }

@@ -155,7 +155,7 @@ impl Process {
 
     fn poll_exit(&self, cx: &Context<'_>) -> Poll<Exit> {
         let mut state = self.lock();
-        if let Some(exit) = state.exit.or(state.stuck.then_some(Exit::Stuck(self.pid))) {
+        if let Some(exit) = state.exit.or_else(|| state.stuck.then_some(Exit::Stuck(self.pid))) {
             return Poll::Ready(exit);
         }
         let old = state.waker.replace(cx.waker().clone());
@@ -287,11 +287,11 @@ mod tests {
     #[test]
     fn a_child_that_outlasts_the_last_step_is_given_up_by_name() {
         let (mut child, process) = unwatched("exec sleep 1000");
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(process.poll_exit(&mut cx).is_pending());
+        let cx = Context::from_waker(Waker::noop());
+        assert!(process.poll_exit(&cx).is_pending());
         // Nobody tells of its end, as if there was none.
         process.descend(Ladder { close: Duration::ZERO, terminate: Duration::ZERO }, Duration::ZERO);
-        assert_eq!(process.poll_exit(&mut cx), Poll::Ready(Exit::Stuck(child.id())));
+        assert_eq!(process.poll_exit(&cx), Poll::Ready(Exit::Stuck(child.id())));
         assert!(child.wait().is_ok_and(|status| status.code().is_none()), "it had its signals");
     }
 

@@ -134,7 +134,7 @@ fn a_cancellation_right_after_discover_is_heard_after_its_request_or_not_at_all(
     run(async {
         let (mut raw, stream) = Raw::pair();
         let (reader, writer) = stream.into_split();
-        let attaching = tokio::spawn(steady_stdio::client::Client::attach(reader, writer, config(), 1 << 20));
+        let attaching = tokio::spawn(Client::attach(reader, writer, config(), 1 << 20));
         let asked = raw.heard();
         assert_eq!(asked["method"], "server/discover");
         // The link carries no calls yet; nobody has a handle but who attaches, so it answers first.
@@ -296,8 +296,7 @@ fn a_link_that_ends_before_it_carries_calls_says_so() {
         let (raw, stream) = Raw::pair();
         drop(raw);
         let (reader, writer) = stream.into_split();
-        let error =
-            steady_stdio::client::Client::attach(reader, writer, config(), 1 << 20).await.expect_err("it is gone");
+        let error = Client::attach(reader, writer, config(), 1 << 20).await.expect_err("it is gone");
         assert!(error.to_string().contains("closed its output") || error.to_string().contains("failed"), "{error}");
     });
 }
@@ -312,7 +311,7 @@ fn a_server_of_another_revision_is_told_apart() {
         ] {
             let (mut raw, stream) = Raw::pair();
             let (reader, writer) = stream.into_split();
-            let attaching = tokio::spawn(steady_stdio::client::Client::attach(reader, writer, config(), 1 << 20));
+            let attaching = tokio::spawn(Client::attach(reader, writer, config(), 1 << 20));
             let id = raw.heard()["id"].clone();
             raw.say(&format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
             let error = attaching.await.expect("no panic").expect_err("it does not fit").to_string();
