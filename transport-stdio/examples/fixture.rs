@@ -143,6 +143,13 @@ async fn print(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
     Ok(Reply::text(if child.is_ok() { "printed" } else { "no shell" }))
 }
 
+/// Starts a child that reads the standard input that it inherits to its end, and tells how much that was.
+async fn cat(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
+    let read = std::process::Command::new("cat").stdin(std::process::Stdio::inherit()).output();
+    let read = read.map_err(|error| RpcError::internal(error.to_string()))?;
+    Ok(Reply::text(&format!("{} bytes", read.stdout.len())))
+}
+
 /// What the tests choose by arguments.
 fn config(shutdown: &Shutdown) -> StdioConfig {
     let mut server = ServerConfig { shutdown: shutdown.clone(), ..ServerConfig::default() };
@@ -184,6 +191,7 @@ fn main() -> ExitCode {
         .tool("million", "Reports a million times.", ANY, million)
         .tool("hog", "Blocks the connection.", ANY, hog)
         .tool("finish", "Waits for the shutdown.", ANY, move |_, cx| finish(shutdown.clone(), cx))
+        .tool("cat", "Reads.", ANY, cat)
         .tool("print", "Prints.", ANY, print)
         .blocking_tool("block", "Blocks.", ANY, block);
     let code = run_stdio_with(tools, config);

@@ -20,7 +20,8 @@ pub struct StdioConfig {
     pub server: ServerConfig,
     /// Whether what the process prints to standard output goes to standard error, while standard output is served; see
     /// `StdoutGuard`. Unix only. Default on: nothing but messages may be there (rule S1), and a library or a child process
-    /// that prints is more common than one that knows.
+    /// that prints is more common than one that knows. Descriptor 0 is the null device meanwhile, so that a child that reads
+    /// it takes no message away.
     pub guard_stdout: bool,
     /// Which signals end [`run_stdio_with`] in order. Unix only. Default [`Signals::Terminate`].
     pub signals: Signals,
@@ -88,9 +89,11 @@ pub async fn serve_stdio(service: impl Service, config: StdioConfig) -> Result<S
     serve_guarded(service, &guard, config).await
 }
 
-/// Standard output, kept aside or not.
+/// The standard streams, kept aside or not.
 #[derive(Debug, Default)]
 struct Guard {
+    #[cfg(unix)]
+    stdin: Option<crate::guard::StdinGuard>,
     #[cfg(unix)]
     stdout: Option<crate::StdoutGuard>,
 }
@@ -100,7 +103,9 @@ impl Guard {
     fn install(config: &StdioConfig) -> Result<Self, StdioError> {
         #[cfg(unix)]
         if config.guard_stdout {
-            return Ok(Self { stdout: Some(crate::StdoutGuard::install().map_err(StdioError::Streams)?) });
+            let stdout = crate::StdoutGuard::install().map_err(StdioError::Streams)?;
+            let stdin = crate::guard::StdinGuard::install().map_err(StdioError::Streams)?;
+            return Ok(Self { stdin: Some(stdin), stdout: Some(stdout) });
         }
         Ok(Self::default())
     }
@@ -111,12 +116,12 @@ async fn serve_guarded(
     guard: &Guard,
     config: StdioConfig,
 ) -> Result<ServerCounters, StdioError> {
-    let reader = stream::standard_input().map_err(StdioError::Streams)?;
     #[cfg(unix)]
-    let writer = stream::standard_output(guard.stdout.as_ref());
+    let (reader, writer) =
+        (stream::standard_input(guard.stdin.as_ref()), stream::standard_output(guard.stdout.as_ref()));
     #[cfg(not(unix))]
-    let writer = stream::standard_output();
-    serve(service, reader, writer.map_err(StdioError::Streams)?, config).await
+    let (reader, writer) = (stream::standard_input(), stream::standard_output());
+    serve(service, reader.map_err(StdioError::Streams)?, writer.map_err(StdioError::Streams)?, config).await
 }
 
 /// Serves over standard input and output with the default settings, then says how the process should exit.
