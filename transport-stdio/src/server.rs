@@ -111,6 +111,7 @@ impl Guard {
     }
 }
 
+#[cfg_attr(not(unix), expect(unused_variables, reason = "there is no guard here"))]
 async fn serve_guarded(
     service: impl Service,
     guard: &Guard,
