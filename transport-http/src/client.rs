@@ -75,6 +75,9 @@ pub enum ConnectError {
     /// The address cannot be used.
     #[error(transparent)]
     Url(#[from] BadUrl),
+    /// No request can be built with the settings.
+    #[error("the settings of the client cannot be used: {0}")]
+    Settings(CallError),
     /// The server did not answer `server/discover` as it must (rule M8).
     #[error("the server did not come up: {0}")]
     Lost(LinkLoss),
@@ -89,7 +92,7 @@ impl Client {
     pub async fn connect(url: &str, config: Config) -> Result<Self, ConnectError> {
         let calls = config.calls.clone();
         let endpoint = std::sync::Arc::new(Endpoint::new(url, config)?);
-        let (mut driver, caller) = Driver::new(calls, tokio_timer(), jitter());
+        let (mut driver, caller) = Driver::new(calls, tokio_timer(), jitter()).map_err(ConnectError::Settings)?;
         driver.attach(HttpLink::new(std::sync::Arc::clone(&endpoint)));
         let (over, ended) = watch::channel(false);
         let (ready, started) = oneshot::channel();

@@ -143,6 +143,13 @@ async fn print(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
     Ok(Reply::text(if child.is_ok() { "printed" } else { "no shell" }))
 }
 
+/// Starts a child that reads the standard input that it inherits to its end, and tells how much that was.
+async fn cat(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
+    let read = std::process::Command::new("cat").stdin(std::process::Stdio::inherit()).output();
+    let read = read.map_err(|error| RpcError::internal(error.to_string()))?;
+    Ok(Reply::text(&format!("{} bytes", read.stdout.len())))
+}
+
 /// What the tests choose by arguments.
 fn config(shutdown: &Shutdown) -> StdioConfig {
     let mut server = ServerConfig { shutdown: shutdown.clone(), ..ServerConfig::default() };
@@ -152,6 +159,11 @@ fn config(shutdown: &Shutdown) -> StdioConfig {
     for argument in std::env::args().skip(1) {
         match argument.as_str() {
             "patient" => config.server.shutdown_limit = Duration::from_secs(3600),
+            "clean-up" => {
+                let no_time = Duration::from_millis(1);
+                (config.server.shutdown_limit, config.server.drain, config.server.flush) = (no_time, no_time, no_time);
+            }
+            "endless" => config.server.drain = Duration::MAX,
             "no-signals" => config.signals = Signals::Ignore,
             "interrupt" => config.signals = Signals::TerminateAndInterrupt,
             "unlimited" => config.server.requests.progress_interval = Duration::ZERO,
@@ -179,7 +191,12 @@ fn main() -> ExitCode {
         .tool("million", "Reports a million times.", ANY, million)
         .tool("hog", "Blocks the connection.", ANY, hog)
         .tool("finish", "Waits for the shutdown.", ANY, move |_, cx| finish(shutdown.clone(), cx))
+        .tool("cat", "Reads.", ANY, cat)
         .tool("print", "Prints.", ANY, print)
         .blocking_tool("block", "Blocks.", ANY, block);
-    run_stdio_with(tools, config)
+    let code = run_stdio_with(tools, config);
+    if std::env::args().any(|argument| argument == "clean-up") {
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    code
 }

@@ -103,5 +103,7 @@ fn main() -> ExitCode {
     let mut server = ServerConfig::default();
     server.requests.in_flight = 1024;
     server.outbound.kept_bytes = 256 << 20;
+    // More than a client reads by default, whose limit is what is tested.
+    server.max_result = 128 << 20;
     run_stdio_with(tools, StdioConfig { max_message: 32 << 20, server, ..StdioConfig::default() })
 }

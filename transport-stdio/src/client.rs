@@ -93,7 +93,7 @@ pub struct Status {
     pub last_loss: Option<Arc<LinkLoss>>,
     /// How the last process ended, in words.
     pub last_exit: Option<Arc<str>>,
-    /// Nothing runs any more: the process is reaped, and no other will be started.
+    /// Nothing is looked after any more: the process is reaped or given up, and no other will be started.
     pub ended: bool,
 }
 
@@ -102,10 +102,11 @@ impl Client {
     /// time enabled.
     ///
     /// # Errors
-    /// [`StartError`] if the program cannot be started, or ends or misbehaves before it has answered; with the end of its
+    /// [`StartError`] if no request can be built with the settings, if the program cannot be started, or ends or misbehaves before it has answered; with the end of its
     /// standard error.
     pub async fn spawn(command: Command) -> Result<Self, StartError> {
-        let (driver, caller) = Driver::new(command.config.clone(), tokio_timer(), jitter());
+        let (driver, caller) =
+            Driver::new(command.config.clone(), tokio_timer(), jitter()).map_err(StartError::Settings)?;
         let (status, watched) = watch::channel(Status::default());
         let started = processes::start(driver, command, status).await;
         // The handle keeps the loop from ending while it starts.
@@ -116,13 +117,13 @@ impl Client {
     /// else looks after. It has no second link: the end of this one ends it. Needs a tokio runtime with time enabled.
     ///
     /// # Errors
-    /// [`StartError`] if the link ends before the server has answered `server/discover`.
+    /// [`StartError`] if no request can be built with the settings, or the link ends before the server has answered `server/discover`.
     pub async fn attach<R, W>(reader: R, writer: W, config: ClientConfig, max_answer: usize) -> Result<Self, StartError>
     where
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let (mut driver, caller) = Driver::new(config, tokio_timer(), jitter());
+        let (mut driver, caller) = Driver::new(config, tokio_timer(), jitter()).map_err(StartError::Settings)?;
         let (status, watched) = watch::channel(Status::default());
         driver.attach(LineLink::new(reader, writer, max_answer));
         supervisor::attach(driver, status).await.map(|()| Self { caller, status: watched })
@@ -131,13 +132,14 @@ impl Client {
     /// Subscribes to what `filter` names. It is asked for again on every new link, and the reader is told what to refetch.
     ///
     /// # Errors
-    /// [`CallError::Full`] or [`CallError::Closed`].
+    /// [`CallError::Full`], [`CallError::Closed`], or [`CallError::RequestTooLong`] for the filter.
     pub fn listen(&self, filter: Filter) -> Result<Listener, CallError> {
         self.caller.listen(filter, subscription::Config::default(), jitter())
     }
 
     /// Ends the client: calls in flight are cancelled, later ones refused, the child is led down its ladder. Returns once
-    /// it is reaped, and says how it ended.
+    /// it is reaped, and says how it ended. A child that outlasts SIGKILL for five seconds is given up, and named in
+    /// [`Status::last_exit`]; one whose start had not ended yet is led down by itself.
     pub async fn shutdown(&self) -> Status {
         self.caller.close();
         self.ended().await

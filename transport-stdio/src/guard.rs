@@ -1,10 +1,11 @@
 //! Standard output belongs to the protocol: whatever else the process prints must not get there (rule S1).
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::fcntl_dupfd_cloexec;
-use rustix::stdio::{dup2_stdout, stderr, stdout};
+use rustix::stdio::{dup2_stdin, dup2_stdout, stderr, stdin, stdout};
 
 /// Sends what the process, its libraries and its children write to descriptor 1 to standard error, and keeps the real
 /// standard output aside. Dropping it puts things back.
@@ -45,5 +46,32 @@ impl Drop for StdoutGuard {
         // Half a printed line would otherwise wait in the buffer and leave on the real one.
         let _flushed = io::stdout().flush();
         let _restored = dup2_stdout(&self.real);
+    }
+}
+
+/// Keeps the channel's input from whatever else reads descriptor 0, children of handlers above all, which would take
+/// messages away: it is the null device until this is dropped.
+#[derive(Debug)]
+pub(crate) struct StdinGuard {
+    real: OwnedFd,
+}
+
+impl StdinGuard {
+    pub(crate) fn install() -> io::Result<Self> {
+        let real = fcntl_dupfd_cloexec(stdin(), FIRST_FREE)?;
+        dup2_stdin(File::open("/dev/null")?)?;
+        Ok(Self { real })
+    }
+}
+
+impl AsFd for StdinGuard {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.real.as_fd()
+    }
+}
+
+impl Drop for StdinGuard {
+    fn drop(&mut self) {
+        let _restored = dup2_stdin(&self.real);
     }
 }

@@ -20,7 +20,8 @@ pub struct StdioConfig {
     pub server: ServerConfig,
     /// Whether what the process prints to standard output goes to standard error, while standard output is served; see
     /// `StdoutGuard`. Unix only. Default on: nothing but messages may be there (rule S1), and a library or a child process
-    /// that prints is more common than one that knows.
+    /// that prints is more common than one that knows. Descriptor 0 is the null device meanwhile, so that a child that reads
+    /// it takes no message away.
     pub guard_stdout: bool,
     /// Which signals end [`run_stdio_with`] in order. Unix only. Default [`Signals::Terminate`].
     pub signals: Signals,
@@ -28,7 +29,8 @@ pub struct StdioConfig {
 
 /// Signals that end a server in order: the first lets requests finish up to
 /// [`ServerConfig::shutdown_limit`], the second ends them at once. A handler that blocks the thread of the connection is
-/// given up when the limits are over, and the process exits with 1.
+/// given up when the limits are over, and the process exits with 1. A signal that comes after [`run_stdio_with`] has
+/// returned ends the process at once, with 143; one that came before lets the program finish.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Signals {
@@ -87,9 +89,11 @@ pub async fn serve_stdio(service: impl Service, config: StdioConfig) -> Result<S
     serve_guarded(service, &guard, config).await
 }
 
-/// Standard output, kept aside or not.
+/// The standard streams, kept aside or not.
 #[derive(Debug, Default)]
 struct Guard {
+    #[cfg(unix)]
+    stdin: Option<crate::guard::StdinGuard>,
     #[cfg(unix)]
     stdout: Option<crate::StdoutGuard>,
 }
@@ -99,7 +103,9 @@ impl Guard {
     fn install(config: &StdioConfig) -> Result<Self, StdioError> {
         #[cfg(unix)]
         if config.guard_stdout {
-            return Ok(Self { stdout: Some(crate::StdoutGuard::install().map_err(StdioError::Streams)?) });
+            let stdout = crate::StdoutGuard::install().map_err(StdioError::Streams)?;
+            let stdin = crate::guard::StdinGuard::install().map_err(StdioError::Streams)?;
+            return Ok(Self { stdin: Some(stdin), stdout: Some(stdout) });
         }
         Ok(Self::default())
     }
@@ -111,12 +117,12 @@ async fn serve_guarded(
     guard: &Guard,
     config: StdioConfig,
 ) -> Result<ServerCounters, StdioError> {
-    let reader = stream::standard_input().map_err(StdioError::Streams)?;
     #[cfg(unix)]
-    let writer = stream::standard_output(guard.stdout.as_ref());
+    let (reader, writer) =
+        (stream::standard_input(guard.stdin.as_ref()), stream::standard_output(guard.stdout.as_ref()));
     #[cfg(not(unix))]
-    let writer = stream::standard_output();
-    serve(service, reader, writer.map_err(StdioError::Streams)?, config).await
+    let (reader, writer) = (stream::standard_input(), stream::standard_output());
+    serve(service, reader.map_err(StdioError::Streams)?, writer.map_err(StdioError::Streams)?, config).await
 }
 
 /// Serves over standard input and output with the default settings, then says how the process should exit.
@@ -134,9 +140,10 @@ pub fn run_stdio_with(service: impl Service, config: StdioConfig) -> ExitCode {
         Err(error) => return failed(&format!("no runtime: {error}")),
     };
     #[cfg(unix)]
-    if let Err(error) = crate::signals::watch(config.signals, &config.server) {
-        return failed(&format!("signals cannot be caught: {error}"));
-    }
+    let _serving = match crate::signals::watch(config.signals, &config.server) {
+        Ok(serving) => serving,
+        Err(error) => return failed(&format!("signals cannot be caught: {error}")),
+    };
     let guard = match Guard::install(&config) {
         Ok(guard) => guard,
         Err(error) => return failed(&error.to_string()),

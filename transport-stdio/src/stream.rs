@@ -53,15 +53,21 @@ impl Output {
     }
 }
 
-/// Opens standard input.
-#[cfg(feature = "server")]
-pub(crate) fn standard_input() -> io::Result<Input> {
-    #[cfg(unix)]
+/// Opens standard input, which `guard` keeps if there is one.
+#[cfg(all(unix, feature = "server"))]
+pub(crate) fn standard_input(guard: Option<&crate::guard::StdinGuard>) -> io::Result<Input> {
     use std::os::fd::AsFd;
-    #[cfg(unix)]
-    if let Some(input) = unix::input(io::stdin().as_fd())? {
+    let stdin = io::stdin();
+    let stdin = guard.map_or_else(|| stdin.as_fd(), AsFd::as_fd);
+    if let Some(input) = unix::input(stdin)? {
         return Ok(input);
     }
+    Ok(Input::Thread(ThreadReader::start(std::fs::File::from(stdin.try_clone_to_owned()?))?))
+}
+
+/// Opens standard input.
+#[cfg(all(not(unix), feature = "server"))]
+pub(crate) fn standard_input() -> io::Result<Input> {
     Ok(Input::Thread(ThreadReader::start(io::stdin())?))
 }
 

@@ -47,3 +47,11 @@ fn without_the_guard_it_would_be_on_the_channel() {
     assert!(lines.iter().any(|line| line.contains("printed by a child")), "{lines:?}");
     assert!(!errors.contains("printed"), "{errors}");
 }
+
+#[test]
+fn a_child_that_reads_takes_no_message_away() {
+    let mut peer = Peer::spawn();
+    peer.send(&call(1, "cat", "{}"));
+    assert!(peer.until_answer("1").concat().contains("0 bytes"));
+    peer.ping(2);
+}

@@ -131,3 +131,20 @@ fn other_signals_and_choices() {
         assert_eq!(status.signal(), if code.is_none() { Some(signal.as_raw()) } else { None }, "{arguments:?}");
     }
 }
+
+#[test]
+fn a_program_that_cleans_up_after_it_served_is_left_alone() {
+    let mut peer = Peer::spawn_with(&["clean-up"]);
+    peer.ping(1);
+    peer.signal(Signal::TERM);
+    // Its clean-up outlasts every limit of its server.
+    assert_eq!(peer.exit().code(), Some(0));
+}
+
+#[test]
+fn limits_without_end_are_no_panic() {
+    let mut peer = Peer::spawn_with(&["endless"]);
+    peer.ping(1);
+    peer.signal(Signal::TERM);
+    assert_eq!(peer.exit().code(), Some(0));
+}

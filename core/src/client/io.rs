@@ -67,6 +67,22 @@ pub enum Input<R> {
     LinkUp,
 }
 
+impl<R> Input<R> {
+    /// The attempt that a server names in it.
+    pub(super) const fn of_server(&self) -> Option<WireId> {
+        match self {
+            Self::Response { wire, .. }
+            | Self::Progress { wire, .. }
+            | Self::StreamLost { wire }
+            | Self::Acknowledged { wire }
+            | Self::Notice { wire, .. }
+            | Self::ListenEnded { wire, .. } => Some(*wire),
+            // A cancellation is counted whatever it names.
+            Self::Cancelled { .. } | Self::NotSent { .. } | Self::LinkLost | Self::LinkUp => None,
+        }
+    }
+}
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]

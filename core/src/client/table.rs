@@ -57,6 +57,8 @@ pub struct Client<P, R> {
     pub(super) follows: Follows,
     next_call: u64,
     next_wire: u64,
+    /// The newest attempt that was handed out: no server has heard of a later one.
+    newest_out: Option<WireId>,
     pub(super) link_up: bool,
     counters: Counters,
 }
@@ -77,6 +79,7 @@ impl<P: Clone, R> Client<P, R> {
             follows: Follows::default(),
             next_call: 1,
             next_wire: 1,
+            newest_out: None,
             link_up: true,
             counters: Counters::default(),
         }
@@ -118,6 +121,10 @@ impl<P: Clone, R> Client<P, R> {
 
     /// Something happened outside.
     pub fn handle_input(&mut self, now: Instant, input: Input<R>) {
+        if input.of_server().is_some_and(|wire| !self.is_out(wire)) {
+            self.counters.unknown_ids += 1;
+            return;
+        }
         match input {
             Input::Response { wire, answer } => self.respond(now, wire, answer),
             Input::Progress { wire, value } => self.progress(now, wire, value),
@@ -183,7 +190,21 @@ impl<P: Clone, R> Client<P, R> {
 
     /// What to do next. Call until [`Output::Idle`].
     pub fn poll_output(&mut self) -> Output<P, R> {
-        self.outputs.pop_front().unwrap_or_else(|| Output::Idle { wake_at: self.wake_at() })
+        let output = self.outputs.pop_front().unwrap_or_else(|| Output::Idle { wake_at: self.wake_at() });
+        self.hand_out(&output);
+        output
+    }
+
+    /// Attempts are handed out in the order of their ids.
+    fn hand_out(&mut self, output: &Output<P, R>) {
+        if let Output::Send { wire, .. } | Output::Listen { wire, .. } = output {
+            self.newest_out = Some(*wire);
+        }
+    }
+
+    /// Whether a server can have heard of this attempt.
+    fn is_out(&self, wire: WireId) -> bool {
+        self.newest_out.is_some_and(|newest| wire <= newest)
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -205,7 +226,9 @@ impl<P: Clone, R> Client<P, R> {
     /// The oldest of the outputs that are for the link: [`Output::Send`], [`Output::Signal`], [`Output::Listen`].
     pub fn poll_link(&mut self) -> Option<Output<P, R>> {
         let at = self.outputs.iter().position(Output::is_for_link)?;
-        self.outputs.remove(at)
+        let output = self.outputs.remove(at)?;
+        self.hand_out(&output);
+        Some(output)
     }
 
     /// Whether something is for the link.
@@ -223,13 +246,13 @@ impl<P: Clone, R> Client<P, R> {
     /// The call that this attempt is out for.
     #[must_use]
     pub fn call_of(&self, wire: WireId) -> Option<CallId> {
-        self.wires.get(&wire).copied()
+        self.wires.get(&wire).copied().filter(|_| self.is_out(wire))
     }
 
-    /// The subscription whose listen request has this id.
+    /// The subscription whose listen request, which is out, has this id.
     #[must_use]
     pub fn subscription_of(&self, wire: WireId) -> Option<SubscriptionId> {
-        self.listens.of(wire)
+        self.listens.of(wire).filter(|_| self.is_out(wire))
     }
 
     /// There will be no link any more: every call ends as never sent or unknown, every subscription is closed.
@@ -300,7 +323,7 @@ impl<P: Clone, R> Client<P, R> {
     }
 
     fn count_stray(&mut self, wire: WireId, answer: bool) {
-        if answer && wire.number() < self.next_wire {
+        if answer && self.is_out(wire) {
             self.counters.late_answers += 1;
         } else {
             self.counters.unknown_ids += 1;

@@ -50,8 +50,10 @@ pub struct Connection<S, L> {
     alarm: Alarm,
     /// Since when the link takes no byte, if it does not.
     stalled_since: Option<Instant>,
-    /// The client sends nothing more, as far as was read ahead.
-    input_ended: bool,
+    /// Since when it is known that the client sends nothing more, as far as was read ahead, or that this end closes.
+    over_since: Option<Instant>,
+    /// When this end was asked to drain: from then on the client knew, and has had the time of the drain to read.
+    drains_since: Option<Instant>,
     watch: Watch,
     closing: Option<Closing>,
 }
@@ -89,7 +91,8 @@ impl<S: Service, L: Link> Connection<S, L> {
             staging: Staging::default(),
             alarm: Alarm::default(),
             stalled_since: None,
-            input_ended: false,
+            over_since: None,
+            drains_since: None,
             closing: None,
         }
     }
@@ -107,7 +110,10 @@ impl<S: Service, L: Link> Connection<S, L> {
                 return Ok(Read::Waits);
             }
             if !self.engine.can_read() {
-                self.input_ended |= self.link.poll_ahead(cx).is_ready();
+                if self.link.poll_ahead(cx).is_ready() {
+                    let now = self.engine.ports.timer.now();
+                    self.over_since.get_or_insert(now);
+                }
                 return Ok(Read::Blocked);
             }
             let Poll::Ready(received) = self.link.poll_recv(cx) else { return Ok(Read::Waits) };
@@ -118,9 +124,9 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Received::Bad(bad) => self.engine.receive_bad(bad),
                 // A server sends no requests (rule M1).
                 Received::Unanswered(..) => {}
-                Received::Closed => self.close(now),
+                Received::Closed => self.close(now, now),
                 Received::Failed(error) => {
-                    self.close(now);
+                    self.close(now, now);
                     return Err(error);
                 }
             }
@@ -128,8 +134,10 @@ impl<S: Service, L: Link> Connection<S, L> {
         Ok(Read::MoreWaits)
     }
 
-    fn close(&mut self, now: Instant) {
+    /// `over`: since when the client can have known that it is over.
+    fn close(&mut self, now: Instant, over: Instant) {
         self.engine.close(now, Event::Lost);
+        self.over_since.get_or_insert(over);
         let handlers = now + self.engine.config.drain;
         self.closing = Some(Closing { handlers, flush: handlers + self.engine.config.flush });
     }
@@ -155,24 +163,29 @@ impl<S: Service, L: Link> Connection<S, L> {
                 Poll::Ready(Err(error)) => return Err(error.into()),
                 Poll::Pending => {
                     let since = *self.stalled_since.get_or_insert(now);
-                    let limit = self.stall_limit();
-                    return if now >= since + limit { Err(ConnectionError::Stalled(limit)) } else { Ok(false) };
+                    let (at, limit) = self.stalls(since);
+                    return if now >= at { Err(ConnectionError::Stalled(limit)) } else { Ok(false) };
                 }
             }
         }
         Ok(true)
     }
 
-    /// How long the link may take no byte. A client that sends nothing more and reads nothing is gone.
-    fn stall_limit(&self) -> Duration {
-        let over = self.input_ended || self.closing.is_some();
-        if over { self.engine.config.flush } else { self.engine.config.write_stall }
+    /// Until when a link that takes no byte since then may go on so, and the limit. A client that sends nothing more has
+    /// the flush limit from its end on, however long it had paused before; if it still reads nothing, it is gone.
+    fn stalls(&self, since: Instant) -> (Instant, Duration) {
+        let config = &self.engine.config;
+        let (from, limit) = match self.over_since {
+            None => (since, config.write_stall),
+            Some(over) => (since.max(over), config.flush),
+        };
+        (from + limit, limit)
     }
 
     /// Whether a closing connection is done: every handler has ended or had its time, and all is sent.
     fn poll_drained(&mut self, cx: &mut Context<'_>, now: Instant) -> Poll<Result<(), ConnectionError>> {
         if self.closing.is_none() && self.watch.is_draining() && self.engine.in_flight() == 0 {
-            self.close(now);
+            self.close(now, self.drains_since.unwrap_or(now));
         }
         let Some(Closing { handlers, flush }) = self.closing else { return Poll::Pending };
         let ended = self.engine.running() == 0 || now >= handlers;
@@ -187,7 +200,7 @@ impl<S: Service, L: Link> Connection<S, L> {
     }
 
     fn poll_alarm(&mut self, cx: &mut Context<'_>, now: Instant, wake_at: Option<Instant>) -> Poll<()> {
-        let stall_at = self.stalled_since.map(|since| (since + self.stall_limit()).min(now + STALLED_LOOK));
+        let stall_at = self.stalled_since.map(|since| self.stalls(since).0.min(now + STALLED_LOOK));
         // Of a closing connection only the time that is still to come: an alarm that is past would ring for ever.
         let ending = match self.closing {
             None => self.watch.wake_at(),
@@ -203,13 +216,14 @@ impl<S: Service, L: Link> Connection<S, L> {
             // Before reading, too: what comes after the order is refused.
             let Engine { ports, config, .. } = &self.engine;
             if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+                self.drains_since = Some(now);
                 self.engine.drain(now, Transport::Stdio);
             }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
             if self.closing.is_none() && self.watch.is_cut(now) {
                 self.engine.cut(now);
-                self.close(now);
+                self.close(now, self.drains_since.unwrap_or(now));
             }
             let wake_at = self.engine.poll_timers(now);
             let unwritten = self.write(cx, now)?;

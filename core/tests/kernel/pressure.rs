@@ -8,6 +8,7 @@ use steady_core::deadline::Limits;
 use steady_core::kernel::{Answer, ConnectionError, ServerConfig};
 use steady_core::outbound;
 
+use super::support::Frame;
 use super::{Door, Server, cancel, give_up, ms, ok, request};
 
 fn requests(requests: coordinator::Config) -> ServerConfig {
@@ -170,6 +171,28 @@ fn a_link_that_takes_nothing_is_given_up_after_the_write_stall_limit() {
     assert!(server.ended.is_none(), "five bytes at 900: it is alive");
     server.at(ms(1900));
     assert!(matches!(server.ended, Some(Err(ConnectionError::Stalled(_)))), "{:?}", server.ended);
+}
+
+#[test]
+fn a_client_that_paused_before_it_closed_its_end_still_gets_the_flush_limit() {
+    for read_ahead in [false, true] {
+        let outbound = outbound::Config { kept_bytes: if read_ahead { 1 } else { 1 << 20 }, ..Default::default() };
+        let config = ServerConfig { outbound, ..ServerConfig::default() };
+        let mut server = Server::new(config, |_, _| Answer::Ready(ok()));
+        server.world.allow(Some(0));
+        for id in 1..=40 {
+            server.world.send(request(id, "echo"));
+        }
+        server.run();
+        server.at(ms(2_000));
+        server.world.feed(Frame::Closed);
+        server.run();
+        server.at(ms(2_999));
+        assert!(server.ended.is_none(), "it had the flush limit from the end on: {:?}", server.ended);
+        server.world.allow(None);
+        assert!(server.received().contains(&"1 ok".to_owned()));
+        assert!(matches!(server.ended, Some(Ok(()))), "{:?}", server.ended);
+    }
 }
 
 #[test]

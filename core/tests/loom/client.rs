@@ -40,7 +40,8 @@ impl Future for Loop {
 
 fn client(still: &Still) -> (Loop, Caller) {
     let config = ClientConfig { probe: None, ..ClientConfig::new(Transport::Stdio) };
-    let (mut driver, caller) = Driver::new(config, still.ports().timer, Jitter::seeded(ClientId::new(1), 0));
+    let (mut driver, caller) =
+        Driver::new(config, still.ports().timer, Jitter::seeded(ClientId::new(1), 0)).expect("fine settings");
     driver.attach(still.clone());
     (Loop(driver), caller)
 }

@@ -35,6 +35,11 @@ pub(crate) struct Shared {
     pub(crate) writes: usize,
     /// What was written does not leave the process, as with a slow disk.
     pub(crate) slow_flush: bool,
+    /// Writing fails from now on, as when the peer has closed its input; the same for what was written but not flushed.
+    pub(crate) broken: bool,
+    pub(crate) flush_broken: bool,
+    /// The id of the answer that was skipped as too long.
+    pub(crate) oversize: Option<RequestId>,
     /// Runs all tasks inside of a write, as other threads would.
     pub(crate) busy_threads: bool,
     /// What is read when nothing else waits.
@@ -229,6 +234,10 @@ impl Link for VirtualLink {
         self.world.lock().closed.push(request.clone());
     }
 
+    fn oversize_answer(&mut self) -> Option<RequestId> {
+        self.world.lock().oversize.clone()
+    }
+
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let mut shared = self.world.lock();
         if shared.input.iter().any(|frame| matches!(frame, Frame::Closed)) {
@@ -243,6 +252,9 @@ impl Link for VirtualLink {
             self.world.run_tasks();
         }
         let mut shared = self.world.lock();
+        if shared.broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         let count = shared.room.map_or(bytes.len(), |room| room.min(bytes.len()));
         if count == 0 {
             shared.writer = Some(cx.waker().clone());
@@ -256,6 +268,9 @@ impl Link for VirtualLink {
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut shared = self.world.lock();
+        if shared.flush_broken {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         if shared.slow_flush {
             shared.writer = Some(cx.waker().clone());
             return Poll::Pending;

@@ -182,7 +182,7 @@ fn a_server_that_is_not_there_was_sent_nothing() {
         drop(gone);
         let client = Client::connect(&url, unasked()).await.expect("nobody is asked");
         let ended = client.call(tool("order", "{}").attempts(1)).await;
-        let Err(CallError::NeverSent(loss)) = ended else { panic!("{ended:?}") };
+        let Err(CallError::NeverSent { loss, .. }) = ended else { panic!("{ended:?}") };
         assert!(loss.what.starts_with("no connection to 127.0.0.1:"), "{loss}");
         let Err(ConnectError::Lost(loss)) = Client::connect(&url, Config::default()).await else {
             panic!("it is gone")

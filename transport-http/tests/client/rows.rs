@@ -69,7 +69,7 @@ fn row_10_never_sent_and_reply_lost_are_two_outcomes() {
         // Nobody listens on this port.
         let client =
             steady_http::client::Client::connect("http://127.0.0.1:1/mcp", unasked()).await.expect("not asked");
-        assert!(matches!(client.call(tool("create", "{}").attempts(1)).await, Err(CallError::NeverSent(_))));
+        assert!(matches!(client.call(tool("create", "{}").attempts(1)).await, Err(CallError::NeverSent { .. })));
     });
 }
 

@@ -3,7 +3,10 @@
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getpgid, kill_process, kill_process_group, waitid};
+
+use super::child::Leader;
 
 /// A process group. Its id is its leader's, and nobody else's until the leader is reaped.
 pub(super) struct Group(Pid);
@@ -15,9 +18,16 @@ impl Group {
     }
 
     /// Waits for the leader's end, and does not reap it.
-    pub(super) fn wait_for_leader(&self, _leader: &mut Child) {
+    pub(super) fn wait_for_leader(&self, _leader: &mut Child) -> Leader {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
-        while matches!(waitid(WaitId::Pid(self.0), options), Err(rustix::io::Errno::INTR)) {}
+        loop {
+            match waitid(WaitId::Pid(self.0), options) {
+                Ok(_) => return Leader::Ended,
+                Err(Errno::INTR) => {}
+                Err(Errno::CHILD) => return Leader::ReapedElsewhere,
+                Err(_) => return Leader::CannotTell,
+            }
+        }
     }
 
     pub(super) fn ask_to_end(&self) {
@@ -29,8 +39,12 @@ impl Group {
     }
 
     fn signal(&self, signal: Signal) {
-        // There may be nobody left.
+        // There may be nobody left, or nobody who may be told.
         let _gone = kill_process_group(self.0, signal);
+        // A leader can leave its group. One that did not must hear each signal once: servers count them.
+        if getpgid(Some(self.0)).is_ok_and(|group| group != self.0) {
+            let _gone = kill_process(self.0, signal);
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use windows_sys::Win32::System::JobObjects::{
     TerminateJobObject,
 };
 
+use super::child::Leader;
+
 /// A job object.
 pub(super) struct Group(OwnedHandle);
 
@@ -43,8 +45,9 @@ impl Group {
     }
 
     /// Waits for the leader's end. Its handle, not its id, is what names it, so it can be waited for again.
-    pub(super) fn wait_for_leader(&self, leader: &mut Child) {
+    pub(super) fn wait_for_leader(&self, leader: &mut Child) -> Leader {
         let _told_again_later = leader.wait();
+        Leader::Ended
     }
 
     /// Nothing can: the end of its input has asked already.

@@ -1,9 +1,10 @@
 //! A client's child processes: each is watched, heard to its end, and followed by the next one.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::process;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use steady_core::kernel::Timer;
 use steady_core::kernel::client::{Driver, LinkEnd, LinkLoss, Turn};
 use tokio::sync::{oneshot, watch};
 
-use super::child::{self, Child, Exit};
+use super::child::{self, Child, Exit, Streams};
 use super::command::Command;
 use super::pipes::{self, Reader, Writer};
 use super::restart::Crashes;
@@ -28,7 +29,7 @@ type PipeLink = LineLink<Reader, Writer>;
 /// What a client of child processes is made of.
 struct Supervisor {
     driver: Driver<PipeLink>,
-    command: process::Command,
+    command: Arc<Mutex<process::Command>>,
     program: String,
     ladder: Ladder,
     max_answer: usize,
@@ -70,7 +71,7 @@ pub(super) async fn start(
     let (ready, watched) = oneshot::channel();
     let mut supervisor = Supervisor {
         driver,
-        command: command.process,
+        command: Arc::new(Mutex::new(command.process)),
         program,
         ladder: command.ladder,
         max_answer: command.max_answer,
@@ -80,19 +81,24 @@ pub(super) async fn start(
         status,
         ready: Some(ready),
     };
-    let first = supervisor.spawn().await;
+    let Some(first) = supervisor.spawn().await else {
+        return Err(StartError::Lost(LinkLoss { what: "the client was closed".to_owned(), ..LinkLoss::default() }));
+    };
     let first = first.map_err(|error| StartError::Spawn { program: supervisor.program.clone(), error })?;
     drop(tokio::spawn(supervisor.run(first)));
     started(watched).await
 }
 
 impl Supervisor {
-    /// Starts a child and gives its pipes to the loop.
-    async fn spawn(&mut self) -> std::io::Result<Running> {
-        let command = std::mem::replace(&mut self.command, process::Command::new(""));
-        let (command, spawned) = Child::spawn(command, self.ladder).await;
-        self.command = command;
-        let (child, streams) = spawned?;
+    /// Starts a child and gives its pipes to the loop. `None`: the client was closed meanwhile; a child that starts all
+    /// the same is led down its ladder by itself.
+    async fn spawn(&mut self) -> Option<io::Result<Running>> {
+        let spawn = Child::spawn(Arc::clone(&self.command), self.ladder);
+        let spawned = self.drive_beside(spawn).await?;
+        Some(spawned.and_then(|(child, streams)| self.open(child, streams)))
+    }
+
+    fn open(&mut self, child: Child, streams: Streams) -> io::Result<Running> {
         let (input, output, errors) = pipes::open(streams)?;
         let errors = Tail::new(errors, self.stderr.unwrap_or_default());
         self.status.send_modify(|status| status.pid = Some(child.id()));
@@ -117,7 +123,9 @@ impl Supervisor {
                 if self.pause(time).await {
                     break;
                 }
-                match self.spawn().await {
+                // Closed while it was started: there is no next one.
+                let Some(spawned) = self.spawn().await else { break };
+                match spawned {
                     Ok(next) => {
                         self.status.send_modify(|status| status.restarts += 1);
                         running = Some(next);
@@ -225,13 +233,16 @@ impl Supervisor {
 
     /// Waits before the next start; whether the client was closed meanwhile.
     async fn pause(&mut self, time: Duration) -> bool {
-        let mut sleep = pin!(tokio::time::sleep(time));
+        self.drive_beside(tokio::time::sleep(time)).await.is_none()
+    }
+
+    /// Waits for `other` while calls keep their clocks; `None`: the client was closed meanwhile.
+    async fn drive_beside<T>(&mut self, other: impl Future<Output = T>) -> Option<T> {
+        let mut other = pin!(other);
         let (driver, ready) = (&mut self.driver, &mut self.ready);
-        poll_fn(|cx| {
-            if let Poll::Ready(Turn::Done) = poll_driver(driver, ready, cx) {
-                return Poll::Ready(true);
-            }
-            sleep.as_mut().poll(cx).map(|()| false)
+        poll_fn(|cx| match poll_driver(driver, ready, cx) {
+            Poll::Ready(Turn::Done) => Poll::Ready(None),
+            Poll::Ready(Turn::Lost(_)) | Poll::Pending => other.as_mut().poll(cx).map(Some),
         })
         .await
     }
@@ -276,8 +287,47 @@ impl Supervisor {
 }
 
 fn exit_in_words(exit: Exit) -> String {
-    exit.map_or_else(
-        || "has ended, and another part of this program reaped it".to_owned(),
-        |status| format!("ended with {status}"),
-    )
+    match exit {
+        Exit::Ended(status) => format!("ended with {status}"),
+        Exit::ReapedElsewhere => "has ended, and another part of this program reaped it".to_owned(),
+        Exit::Stuck(pid) => {
+            format!("could not be ended: process {pid} outlasts SIGKILL, as in a system call that hangs")
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::super::{CallError, Client, ClientConfig, Request, Restart, config};
+    use super::*;
+    use std::sync::mpsc::channel;
+    use steady_core::backoff::Backoff;
+
+    /// A hang guard, not a measure.
+    const GUARD: Duration = Duration::from_secs(60);
+
+    async fn clocks_run_and_an_end_is_heard_while_the_next_child_is_started() {
+        let millisecond = Duration::from_millis(1);
+        let at_once = Restart { backoff: Backoff { base: millisecond, cap: millisecond }, ..Restart::default() };
+        let config = ClientConfig { probe: None, ..config() };
+        let command = Command::new("/bin/sh").args(["-c", "read line; exit 1"]).config(config).restart(at_once);
+        let client = Client::spawn(command).await.expect("it starts");
+        // From here on no child can be started.
+        let (release, held) = channel::<()>();
+        child::on_spawner(Box::new(move || assert!(held.recv().is_err(), "it is only let go"))).expect("there is room");
+        let lost = client.call(Request::raw("a", "{}")).await;
+        assert!(matches!(lost, Err(CallError::Unknown { .. })), "{lost:?}");
+        let waits = client.call(Request::raw("b", "{}").max(Some(Duration::from_millis(50)))).await;
+        assert!(matches!(waits, Err(CallError::MaxTimeout { .. })), "{waits:?}");
+        let status = client.shutdown().await;
+        assert!(status.ended && status.restarts == 0, "{status:?}");
+        drop(release);
+    }
+
+    #[test]
+    fn a_start_that_takes_its_time_keeps_nobody_waiting() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let test = clocks_run_and_an_end_is_heard_while_the_next_child_is_started();
+        runtime.block_on(async { tokio::time::timeout(GUARD, test).await.expect("it hangs") });
+    }
 }

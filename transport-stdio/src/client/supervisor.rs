@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use steady_core::kernel::Link;
-use steady_core::kernel::client::{Driver, LinkLoss, Turn};
+use steady_core::kernel::client::{CallError, Driver, LinkLoss, Turn};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
 
@@ -24,6 +24,9 @@ pub enum StartError {
         /// Why.
         error: std::io::Error,
     },
+    /// No request can be built with the settings.
+    #[error("the settings of the client cannot be used: {0}")]
+    Settings(CallError),
     /// The link ended before the server had answered.
     #[error("the server did not come up: {0}")]
     Lost(LinkLoss),

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 /// A stream of which the last bytes are kept.
 pub(super) struct Tail<R> {
     reader: Option<R>,
+    /// Twice the limit at most, and a read more: the front is cut off now and then, not with each read.
     kept: Vec<u8>,
     limit: usize,
 }
@@ -28,8 +29,9 @@ impl<R: AsyncRead + Unpin> Tail<R> {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(())) if !free.filled().is_empty() => {
                     self.kept.extend_from_slice(free.filled());
-                    let beyond = self.kept.len().saturating_sub(self.limit);
-                    self.kept.drain(..beyond);
+                    if self.kept.len() > self.limit.saturating_mul(2) {
+                        self.kept.drain(..self.kept.len() - self.limit);
+                    }
                 }
                 Poll::Ready(_) => self.reader = None,
             }
@@ -40,7 +42,8 @@ impl<R: AsyncRead + Unpin> Tail<R> {
 
     /// What is kept, as text. A character that was cut in two shows as a replacement.
     pub(super) fn text(&self) -> String {
-        String::from_utf8_lossy(&self.kept).trim_end().to_owned()
+        let beyond = self.kept.len().saturating_sub(self.limit);
+        String::from_utf8_lossy(&self.kept[beyond..]).trim_end().to_owned()
     }
 }
 
@@ -54,7 +57,9 @@ mod tests {
         let mut long: Vec<u8> = (0..10_000).flat_map(|n| format!("line {n}\n").into_bytes()).collect();
         long.extend_from_slice(b"\xff last\n\n");
         let mut tail = Tail::new(Some(&*long), 18);
-        while tail.poll_pump(&mut Context::from_waker(Waker::noop())).is_pending() {}
+        while tail.poll_pump(&mut Context::from_waker(Waker::noop())).is_pending() {
+            assert!(tail.kept.len() <= 2 * 18 + 4096, "{}", tail.kept.len());
+        }
         assert_eq!(tail.text(), "line 9999\n\u{fffd} last");
         let none: Option<&[u8]> = None;
         assert_eq!(Tail::new(none, 20).text(), "");

@@ -41,6 +41,14 @@ impl Shared {
     }
 }
 
+/// Registers who waits. The waker before is dropped without the lock.
+fn wait<T>(mut state: MutexGuard<'_, State>, cx: &Context<'_>) -> Poll<T> {
+    let old = state.waker.replace(cx.waker().clone());
+    drop(state);
+    drop(old);
+    Poll::Pending
+}
+
 fn wake(mut state: MutexGuard<'_, State>) {
     let waker = state.waker.take();
     drop(state);
@@ -87,8 +95,7 @@ impl ThreadReader {
     pub(super) fn poll_read(&self, cx: &Context<'_>, out: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let mut state = self.0.lock();
         if state.bytes.is_empty() && !state.ended {
-            state.waker = Some(cx.waker().clone());
-            return Poll::Pending;
+            return wait(state, cx);
         }
         let count = state.bytes.len().min(out.remaining());
         out.put_slice(&state.bytes[..count]);
@@ -150,8 +157,7 @@ impl ThreadWriter {
         }
         let count = bytes.len().min(CAPACITY.saturating_sub(state.bytes.len()));
         if count == 0 && !bytes.is_empty() {
-            state.waker = Some(cx.waker().clone());
-            return Poll::Pending;
+            return wait(state, cx);
         }
         state.bytes.extend_from_slice(&bytes[..count]);
         self.0.turn.notify_one();
@@ -166,8 +172,7 @@ impl ThreadWriter {
         if state.bytes.is_empty() && !state.writing {
             return Poll::Ready(Ok(()));
         }
-        state.waker = Some(cx.waker().clone());
-        Poll::Pending
+        wait(state, cx)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use steady_stdio::client::{CallError, ClientConfig, LinkLoss, Request, config};
+use steady_stdio::client::{CallError, Client, ClientConfig, LinkLoss, Request, StartError, config};
 use steady_stdio::steady_core::client::Config;
 use steady_stdio::steady_core::idempotency::Key;
 use steady_stdio::steady_core::retry::Verdict;
@@ -61,9 +61,12 @@ fn a_request_carries_what_every_request_carries_and_the_callers_own() {
         let refused = client.call(Request::raw("x/y", twice).key(key)).await;
         assert!(matches!(refused, Err(CallError::Params(_))), "{refused:?}");
         assert_eq!(client.stats().sent.messages, 3);
-        let (client, _raw) = Raw::attach(ClientConfig { capabilities: "[]".into(), ..unasked() }, 1 << 20).await;
-        let refused = client.call(Request::raw("x/y", "{}")).await.expect_err("the settings are wrong");
-        assert!(refused.to_string().contains("capabilities"), "{refused}");
+        let wrong = ClientConfig { capabilities: "[]".into(), ..unasked() };
+        let (reader, writer) = Raw::pair().1.into_split();
+        let refused = Client::attach(reader, writer, wrong.clone(), 1 << 20).await.expect_err("the settings are wrong");
+        assert!(matches!(&refused, StartError::Settings(why) if why.to_string().contains("capabilities")), "{refused}");
+        let refused = Client::spawn(fixture().config(wrong)).await.expect_err("nothing is started");
+        assert!(matches!(refused, StartError::Settings(_)), "{refused}");
     });
 }
 
@@ -75,7 +78,7 @@ fn a_timeout_of_300_ms_returns_although_the_pipe_is_stuck() {
         let fill = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
         let limit = Some(Duration::from_millis(300));
         let half_out = client.call(tool("echo", &fill).idle(limit));
-        while client.stats().sent.messages == 0 {
+        while client.stats().sent.bytes == 0 {
             tokio::task::yield_now().await;
         }
         let behind = client.call(tool("echo", "{}").max(limit));
@@ -90,7 +93,7 @@ fn a_timeout_of_300_ms_returns_although_the_pipe_is_stuck() {
         let given_up = client.call(tool("echo", "{}"));
         given_up.cancel("enough");
         assert!(matches!(given_up.await, Err(CallError::Cancelled { verdict: Verdict::Retry })));
-        assert_eq!((client.stats().in_flight, client.stats().sent.messages), (0, 1), "the pipe has not moved");
+        assert_eq!((client.stats().in_flight, client.stats().sent.messages), (0, 0), "the pipe has not moved");
     });
 }
 
@@ -131,7 +134,7 @@ fn a_cancellation_right_after_discover_is_heard_after_its_request_or_not_at_all(
     run(async {
         let (mut raw, stream) = Raw::pair();
         let (reader, writer) = stream.into_split();
-        let attaching = tokio::spawn(steady_stdio::client::Client::attach(reader, writer, config(), 1 << 20));
+        let attaching = tokio::spawn(Client::attach(reader, writer, config(), 1 << 20));
         let asked = raw.heard();
         assert_eq!(asked["method"], "server/discover");
         // The link carries no calls yet; nobody has a handle but who attaches, so it answers first.
@@ -293,8 +296,7 @@ fn a_link_that_ends_before_it_carries_calls_says_so() {
         let (raw, stream) = Raw::pair();
         drop(raw);
         let (reader, writer) = stream.into_split();
-        let error =
-            steady_stdio::client::Client::attach(reader, writer, config(), 1 << 20).await.expect_err("it is gone");
+        let error = Client::attach(reader, writer, config(), 1 << 20).await.expect_err("it is gone");
         assert!(error.to_string().contains("closed its output") || error.to_string().contains("failed"), "{error}");
     });
 }
@@ -309,7 +311,7 @@ fn a_server_of_another_revision_is_told_apart() {
         ] {
             let (mut raw, stream) = Raw::pair();
             let (reader, writer) = stream.into_split();
-            let attaching = tokio::spawn(steady_stdio::client::Client::attach(reader, writer, config(), 1 << 20));
+            let attaching = tokio::spawn(Client::attach(reader, writer, config(), 1 << 20));
             let id = raw.heard()["id"].clone();
             raw.say(&format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
             let error = attaching.await.expect("no panic").expect_err("it does not fit").to_string();

@@ -62,7 +62,7 @@ fn a_stuck_child_is_led_down_the_ladder_although_the_pipe_is_full() {
         let client = spawn(script("trap '' TERM; echo ready >&2; exec sleep 1000").ladder(SHORT)).await;
         let fill = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
         let stuck = client.call(tool("echo", &fill));
-        while client.stats().sent.messages == 0 {
+        while client.stats().sent.bytes == 0 {
             tokio::task::yield_now().await;
         }
         let child = pid(&client);
@@ -203,7 +203,7 @@ fn a_call_that_was_never_sent_goes_to_the_next_child() {
         let client = spawn(script(&text).restart(AT_ONCE)).await;
         let fill = format!(r#"{{"text":"{}"}}"#, "x".repeat(1 << 20));
         let half_out = client.call(tool("echo", &fill));
-        while client.stats().sent.messages == 0 || !marker.exists() {
+        while client.stats().sent.bytes == 0 || !marker.exists() {
             tokio::task::yield_now().await;
         }
         let behind = client.call(tool("echo", r#"{"text":"behind"}"#));

@@ -9,10 +9,11 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
 use core::task::{Context, Poll};
+use core::time::Duration;
 use std::io;
 
 use super::caller::Caller;
-use super::error::{LinkEnd, LinkLoss};
+use super::error::{CallError, LinkEnd, LinkLoss};
 use super::incoming::{self, Answer, Incoming};
 use super::outbox::Outbox;
 use super::shared::Shared;
@@ -42,12 +43,14 @@ pub enum Turn {
 pub struct Driver<L> {
     shared: Arc<Shared>,
     link: Option<L>,
+    /// What was on the last link is not settled yet.
+    attached: bool,
     outbox: Outbox,
     alarm: Alarm,
     generation: u64,
     probe: Option<Probe>,
-    /// Writing failed; what the server said before is still read.
-    write_error: Option<io::Error>,
+    /// Writing failed.
+    broken: Option<Broken>,
     stalled_since: Option<Instant>,
 }
 
@@ -57,6 +60,15 @@ struct Probe {
     until: Instant,
 }
 
+/// A link that can only be read: what the server said before may still come, and its end says more than the failed write.
+struct Broken {
+    error: io::Error,
+    until: Instant,
+}
+
+/// How long such a link is read.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
 /// Why a turn stopped reading.
 enum Read {
     Waits,
@@ -65,29 +77,35 @@ enum Read {
 
 impl<L: Link> Driver<L> {
     /// A client without a link, and its first handle.
-    #[must_use]
-    pub fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> (Self, Caller) {
-        let shared = Arc::new(Shared::new(config, timer, jitter));
+    ///
+    /// # Errors
+    /// [`CallError::Params`] if no request could be built with these settings.
+    pub fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Result<(Self, Caller), CallError> {
+        let shared = Arc::new(Shared::new(config, timer, jitter)?);
         let caller = Caller::new(Arc::clone(&shared));
         let driver = Self {
             shared,
             link: None,
+            attached: false,
             outbox: Outbox::default(),
             alarm: Alarm::default(),
             generation: 0,
             probe: None,
-            write_error: None,
+            broken: None,
             stalled_since: None,
         };
-        (driver, caller)
+        Ok((driver, caller))
     }
 
     /// Gives it a link, the next generation. Calls go out once the server has answered `server/discover`, if that is asked.
+    /// What was on a link before that was not detached is settled first, as lost.
     pub fn attach(&mut self, link: L) {
+        if self.attached {
+            self.detach("another link took its place".to_string(), String::new(), true);
+        }
+        self.attached = true;
         self.generation += 1;
         self.link = Some(link);
-        self.outbox.clear();
-        self.stalled_since = None;
         let now = self.shared.timer.now();
         let mut state = self.shared.lock();
         state.stats.generation = self.generation;
@@ -124,15 +142,21 @@ impl<L: Link> Driver<L> {
     /// Settles what was on the link, or sends it again later as its contract allows. `again`: there will be another link;
     /// otherwise every call ends now.
     pub fn detach(&mut self, what: String, stderr: String, again: bool) {
-        self.link = None;
-        self.probe = None;
-        self.write_error = None;
-        self.stalled_since = None;
+        self.drop_link();
+        self.attached = false;
         let unsent = self.outbox.unsent();
         self.outbox.clear();
         let now = self.shared.timer.now();
         let loss = LinkLoss { what, stderr, generation: self.generation };
         self.shared.lock().lose_link(now, &unsent, loss, again);
+    }
+
+    /// Takes the link away with all that is known of it, so that a loop without one waits for calls and their clocks only.
+    fn drop_link(&mut self) {
+        self.link = None;
+        self.probe = None;
+        self.broken = None;
+        self.stalled_since = None;
     }
 
     /// Runs until the link ends, which drops it, or nobody uses the client any more.
@@ -141,7 +165,7 @@ impl<L: Link> Driver<L> {
             Ok(Poll::Pending) => return Poll::Pending,
             Ok(Poll::Ready(())) => Turn::Done,
             Err(end) => {
-                self.link = None;
+                self.drop_link();
                 Turn::Lost(end)
             }
         };
@@ -157,15 +181,14 @@ impl<L: Link> Driver<L> {
             let now = self.shared.timer.now();
             let (wake_at, done) = self.clock(now);
             let unwritten = self.write(cx, now)?;
+            if let Some(Broken { error, .. }) = self.broken.take_if(|broken| now >= broken.until) {
+                return Err(error.into());
+            }
             if mutant::is("loop-registers-late") {
                 self.shared.register(cx.waker());
             }
             if done {
                 return Ok(Poll::Ready(()));
-            }
-            if self.write_error.is_some() {
-                // What the server said before it closed its input is in hand already.
-                continue;
             }
             if unwritten || matches!(read, Read::MoreWaits) {
                 cx.waker().wake_by_ref();
@@ -173,8 +196,9 @@ impl<L: Link> Driver<L> {
             }
             let stall_at = self.stalled_since.map(|since| since + self.shared.config.write_stall);
             let probe_at = self.probe.as_ref().map(|probe| probe.until);
+            let broken_at = self.broken.as_ref().map(|broken| broken.until);
             let timer = &self.shared.timer;
-            if self.alarm.poll(cx, timer, [wake_at, stall_at, probe_at]).is_pending() {
+            if self.alarm.poll(cx, timer, [wake_at, stall_at, probe_at, broken_at]).is_pending() {
                 return Ok(Poll::Pending);
             }
         }
@@ -197,22 +221,13 @@ impl<L: Link> Driver<L> {
             let received = link.poll_recv(cx);
             let now = self.shared.timer.now();
             match received {
-                Poll::Pending => {
-                    return match self.write_error.take() {
-                        Some(error) => Err(error.into()),
-                        None => Ok(Read::Waits),
-                    };
-                }
+                Poll::Pending => return Ok(Read::Waits),
                 Poll::Ready(Received::Message(text)) => {
-                    let incoming = incoming::read(text);
-                    match self.probe.take_if(|probe| probe.is_answered_by(&incoming)) {
-                        Some(_) => self.shared.probed(now, incoming)?,
-                        None => self.shared.lock().receive(now, incoming, text),
-                    }
+                    self.shared.hear(now, &mut self.probe, incoming::read(text), text)?;
                 }
                 Poll::Ready(Received::Bad(bad)) => {
                     let id = link.oversize_answer().filter(|_| bad == BadFrame::TooLong);
-                    self.oversize(now, bad, id);
+                    self.shared.oversize(now, &mut self.probe, bad, id)?;
                 }
                 Poll::Ready(Received::Unanswered(id, end)) => self.unanswered(now, &id, end)?,
                 Poll::Ready(Received::Closed) => return Err(LinkEnd::Closed),
@@ -220,15 +235,6 @@ impl<L: Link> Driver<L> {
             }
         }
         Ok(Read::MoreWaits)
-    }
-
-    /// A line that was no message, or an answer that was too long: that costs its own call only.
-    fn oversize(&mut self, now: Instant, bad: BadFrame, id: Option<RequestId>) {
-        let mut state = self.shared.lock();
-        match id {
-            Some(id) => state.receive(now, Incoming::Answer { id, answer: Answer::TooLong }, ""),
-            None => state.bad(&format!("({bad:?})")),
-        }
     }
 
     /// A request that has a stream of its own ended without an answer: that costs its own call only, but for the probe.
@@ -256,38 +262,37 @@ impl<L: Link> Driver<L> {
         if self.probe.as_ref().is_some_and(|probe| now >= probe.until) {
             return Err(LinkEnd::NoAnswer(self.shared.config.probe.unwrap_or_default()));
         }
-        let Some(link) = &mut self.link else { return Ok(false) };
-        if self.write_error.is_some() {
-            return Ok(false);
-        }
+        let Some(link) = self.link.as_mut().filter(|_| self.broken.is_none()) else { return Ok(false) };
         for _ in 0..self.shared.config.turn_budget.max(1) {
             if self.probe.is_none() {
-                let messages = self.outbox.fill::<L>(&self.shared);
+                self.outbox.fill::<L>(&self.shared);
                 self.outbox.closings().for_each(|id| link.close_stream(&id));
-                self.shared.count_sent(messages, self.outbox.pending().len());
             }
-            if self.outbox.pending().is_empty() {
-                self.stalled_since = None;
-                // Some links hold back what they take; they are woken by themselves.
-                let _flushing = link.poll_flush(cx);
-                return Ok(false);
-            }
-            match link.poll_send(cx, self.outbox.pending()) {
-                Poll::Ready(Ok(count)) if count > 0 => {
-                    self.outbox.sent(count);
+            let all_sent = self.outbox.pending().is_empty();
+            // Some links hold back what they take.
+            let taken =
+                if all_sent { link.poll_flush(cx).map_ok(|()| 0) } else { link.poll_send(cx, self.outbox.pending()) };
+            let error = match taken {
+                Poll::Ready(Ok(count)) if all_sent || count > 0 => {
                     self.stalled_since = None;
+                    if all_sent {
+                        return Ok(false);
+                    }
+                    let messages = self.outbox.sent(count);
+                    self.shared.count_sent(messages, count);
+                    continue;
                 }
-                Poll::Ready(Ok(_)) => self.write_error = Some(io::ErrorKind::WriteZero.into()),
-                Poll::Ready(Err(error)) => self.write_error = Some(error),
+                Poll::Ready(Ok(_)) => io::ErrorKind::WriteZero.into(),
+                Poll::Ready(Err(error)) => error,
                 Poll::Pending => {
                     let since = *self.stalled_since.get_or_insert(now);
                     let limit = self.shared.config.write_stall;
                     return if now >= since + limit { Err(LinkEnd::Stalled(limit)) } else { Ok(false) };
                 }
-            }
-            if self.write_error.is_some() {
-                return Ok(false);
-            }
+            };
+            self.stalled_since = None;
+            self.broken = Some(Broken { error, until: now + LAST_WORDS });
+            return Ok(false);
         }
         Ok(true)
     }
@@ -305,6 +310,34 @@ impl Shared {
         // Its parameters are ours: they are an object, and short.
         if let Ok(payload) = request.payload(self.meta(), usize::MAX) {
             payload.encode_as(out, id);
+        }
+    }
+
+    /// What a server sent: the answer to the question of its link, or something for the machine.
+    fn hear(&self, now: Instant, probe: &mut Option<Probe>, incoming: Incoming, text: &str) -> Result<(), LinkEnd> {
+        match probe.take_if(|probe| probe.is_answered_by(&incoming)) {
+            Some(_) => self.probed(now, incoming),
+            None => {
+                self.lock().receive(now, incoming, text);
+                Ok(())
+            }
+        }
+    }
+
+    /// A line that was no message, or an answer that was too long: that costs its own request only.
+    fn oversize(
+        &self,
+        now: Instant,
+        probe: &mut Option<Probe>,
+        bad: BadFrame,
+        id: Option<RequestId>,
+    ) -> Result<(), LinkEnd> {
+        match id {
+            Some(id) => self.hear(now, probe, Incoming::Answer { id, answer: Answer::TooLong }, ""),
+            None => {
+                self.lock().bad(&format!("({bad:?})"));
+                Ok(())
+            }
         }
     }
 
@@ -331,11 +364,9 @@ impl Shared {
     }
 
     fn count_sent(&self, messages: usize, bytes: usize) {
-        if messages > 0 {
-            let mut state = self.lock();
-            state.stats.sent.messages += messages as u64;
-            state.stats.sent.bytes += bytes as u64;
-        }
+        let mut state = self.lock();
+        state.stats.sent.messages += messages as u64;
+        state.stats.sent.bytes += bytes as u64;
     }
 }
 

@@ -47,8 +47,8 @@ pub enum CallError {
     /// written. It did not run.
     #[error("the request was refused: {0}")]
     Refused(Box<str>),
-    /// The server's answer was longer than is accepted, and was skipped. The request ran.
-    #[error("the server's answer is longer than the limit of this client and was skipped; the request has run")]
+    /// The server's answer, a result or an error, was longer than is accepted, and was skipped. The request may have run.
+    #[error("the server's answer is longer than the limit of this client and was skipped; the request may have run")]
     AnswerTooLong,
     /// The server's answer does not have the form that the method promises. The request ran.
     #[error("the server's answer cannot be used: {0}")]
@@ -79,8 +79,13 @@ pub enum CallError {
         verdict: Verdict,
     },
     /// No byte of it left: it did not run.
-    #[error("the request was never sent: {0}")]
-    NeverSent(Arc<LinkLoss>),
+    #[error("the request was never sent: {loss}")]
+    NeverSent {
+        /// What happened to the link.
+        loss: Arc<LinkLoss>,
+        /// What the contract says about sending it again.
+        verdict: Verdict,
+    },
     /// It may have run: the link was lost after it was sent. It is not sent again unless its contract allows that.
     #[error("the outcome is unknown, the request may have run: {loss}")]
     Unknown {
@@ -99,8 +104,9 @@ impl CallError {
             Self::Cancelled { verdict }
             | Self::IdleTimeout { verdict, .. }
             | Self::MaxTimeout { verdict, .. }
+            | Self::NeverSent { verdict, .. }
             | Self::Unknown { verdict, .. } => Some(*verdict),
-            Self::NeverSent(_) | Self::Full { .. } | Self::FullBytes { .. } | Self::Closed(_) => Some(Verdict::Retry),
+            Self::Full { .. } | Self::FullBytes { .. } | Self::Closed(_) => Some(Verdict::Retry),
             Self::RequestTooLong { .. }
             | Self::Params(_)
             | Self::Peer(_)
@@ -115,7 +121,7 @@ impl CallError {
     #[must_use]
     pub fn loss(&self) -> Option<&LinkLoss> {
         match self {
-            Self::Closed(loss) | Self::NeverSent(loss) | Self::Unknown { loss, .. } => Some(loss),
+            Self::Closed(loss) | Self::NeverSent { loss, .. } | Self::Unknown { loss, .. } => Some(loss),
             Self::Full { .. }
             | Self::FullBytes { .. }
             | Self::RequestTooLong { .. }

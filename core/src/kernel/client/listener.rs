@@ -6,6 +6,7 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, Waker};
 
 use super::shared::Shared;
+use super::slot::wait;
 use super::tools::Raw;
 use crate::id::SubscriptionId;
 use crate::kernel::sync::{Arc, Mutex};
@@ -87,7 +88,7 @@ impl Inbox {
                 Poll::Ready(event)
             }
             None => {
-                state.waker = Some(cx.waker().clone());
+                wait(state, cx, |state| &mut state.waker);
                 Poll::Pending
             }
         }

@@ -1,15 +1,14 @@
 //! The bytes of one batched write to a server, and which attempt each message of them belongs to.
 
-use alloc::boxed::Box;
-use alloc::format;
+use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::request::{self, Request};
+use super::request;
 use super::shared::{ForLink, Shared};
 use crate::id::{RequestId, WireId};
 use crate::kernel::port::Link;
-use crate::rpc::{encode, method};
+use crate::rpc::encode;
 
 /// Where filling stops, in bytes.
 const BATCH: usize = 64 << 10;
@@ -23,6 +22,8 @@ pub(super) struct Outbox {
     requests: Vec<(WireId, usize)>,
     /// Requests whose streams are to be closed: all of them are written.
     closings: Vec<WireId>,
+    /// Where the messages that are not written whole end.
+    ends: VecDeque<usize>,
     taken: Vec<ForLink>,
     scratch: String,
 }
@@ -39,10 +40,10 @@ impl Outbox {
         self.closings.drain(..).map(request::id)
     }
 
-    /// Takes messages, if all that was taken before is written; how many.
-    pub(super) fn fill<L: Link>(&mut self, shared: &Shared) -> usize {
+    /// Takes messages, if all that was taken before is written.
+    pub(super) fn fill<L: Link>(&mut self, shared: &Shared) {
         if !self.pending().is_empty() {
-            return 0;
+            return;
         }
         self.clear();
         let mut state = shared.lock();
@@ -57,15 +58,12 @@ impl Outbox {
             self.taken.push(message);
         }
         drop(state);
-        let closings = self.taken.iter().filter(|message| matches!(message, ForLink::Close(_))).count();
-        let count = self.taken.len() - closings;
         for message in core::mem::take(&mut self.taken) {
             self.encode::<L>(message, shared.meta());
         }
-        count
     }
 
-    fn encode<L: Link>(&mut self, message: ForLink, meta: &Result<String, Box<str>>) {
+    fn encode<L: Link>(&mut self, message: ForLink, meta: &str) {
         if let ForLink::Close(wire) = message {
             self.closings.push(wire);
             return;
@@ -80,10 +78,8 @@ impl Outbox {
             }
             ForLink::Listen(wire, filter) => {
                 self.requests.push((wire, start));
-                let params = format!("{{\"notifications\":{}}}", filter.as_str());
-                let request = Request::raw(method::LISTEN, params).without_progress();
-                // A filter is a JSON object, so these are parameters.
-                if let Ok(payload) = request.payload(meta, usize::MAX) {
+                // It was built before, for its size.
+                if let Ok(payload) = request::listen(&filter).payload(meta, usize::MAX) {
                     payload.encode_as(&mut self.bytes, &request::id(wire));
                 }
             }
@@ -92,6 +88,7 @@ impl Outbox {
             }
         }
         self.bytes.extend_from_slice(L::AFTER);
+        self.ends.push_back(self.bytes.len());
     }
 
     /// Puts a message of the loop's own, on an empty outbox.
@@ -100,11 +97,17 @@ impl Outbox {
         self.bytes.extend_from_slice(L::BEFORE);
         write(&mut self.bytes);
         self.bytes.extend_from_slice(L::AFTER);
+        self.ends.push_back(self.bytes.len());
     }
 
-    /// The link took `count` bytes.
-    pub(super) fn sent(&mut self, count: usize) {
+    /// The link took `count` bytes. How many messages are out whole by that.
+    pub(super) fn sent(&mut self, count: usize) -> usize {
         self.sent = self.bytes.len().min(self.sent + count);
+        let before = self.ends.len();
+        while self.ends.front().is_some_and(|end| *end <= self.sent) {
+            self.ends.pop_front();
+        }
+        before - self.ends.len()
     }
 
     /// The requests of which no byte was written.
@@ -123,6 +126,7 @@ impl Outbox {
         }
         self.bytes.clear();
         self.requests.clear();
+        self.ends.clear();
         self.sent = 0;
     }
 }

@@ -50,8 +50,8 @@ impl Pending {
         poll_fn(|cx| started.slot.poll_report(cx)).await
     }
 
-    /// Gives the call up, with a reason for people: the server is told, and the call ends at once, here. Nothing if it is
-    /// over.
+    /// Gives the call up, with a reason for people, of which the first KiB is sent: the server is told, and the call ends at
+    /// once, here. Nothing if it is over.
     pub fn cancel(&self, reason: &str) {
         if let Ok(started) = &self.started {
             started.cancel(Some(reason));

@@ -18,6 +18,7 @@ use crate::kernel::propagation::{PARENT, STATE, TraceContext};
 use crate::retry::Contract;
 use crate::rpc::scan::{MAX_NESTING, Scanner, members};
 use crate::rpc::{PROTOCOL_VERSION, encode, method};
+use crate::subscription::Filter;
 
 /// A request before it is sent: method, parameters, and what the caller states about it.
 ///
@@ -86,13 +87,15 @@ impl Request {
         &self.method
     }
 
-    /// How long it may go without progress; `None` switches the clock off. Default: the client's.
+    /// How long it may go without progress; `None` switches the clock off. Default: the client's. The maximum stands beside
+    /// it: a limit above that of [`max`](Self::max) is cut by it, 5 minutes unless stated otherwise.
     pub fn idle(mut self, limit: Option<Duration>) -> Self {
         self.idle = Some(limit);
         self
     }
 
-    /// How long it may take in all; `None` switches the clock off. Default: the client's.
+    /// How long it may take in all. Default: the client's. `None` switches the clock off, against rule T2, which wants a
+    /// maximum always: for a call that its owner ends by other means, since progress without end would then keep it.
     pub fn max(mut self, limit: Option<Duration>) -> Self {
         self.maximum = Some(limit);
         self
@@ -150,18 +153,17 @@ impl Request {
     }
 
     /// What is sent.
-    pub(super) fn payload(&self, meta: &Result<String, Box<str>>, limit: usize) -> Result<Payload, CallError> {
+    pub(super) fn payload(&self, meta: &str, limit: usize) -> Result<Payload, CallError> {
         self.payload_in(meta, None, limit)
     }
 
     /// What is sent with this trace context, unless the caller's own `_meta` names one.
     pub(super) fn payload_in(
         &self,
-        meta: &Result<String, Box<str>>,
+        meta: &str,
         trace: Option<&TraceContext>,
         limit: usize,
     ) -> Result<Payload, CallError> {
-        let meta = meta.as_ref().map_err(|why| CallError::Params(why.clone()))?;
         let params = self.params.as_ref().map_err(|why| CallError::Params(why.clone()))?;
         let payload = Payload::build(&self.method, params, meta, self.contract.key(), trace, self.progress)
             .map_err(CallError::Params)?;
@@ -288,6 +290,11 @@ impl Payload {
         scratch.push_str(&self.tail);
         encode::request(out, &id(wire), &self.method, scratch);
     }
+}
+
+/// The request for a subscription.
+pub(super) fn listen(filter: &Filter) -> Request {
+    Request::raw(method::LISTEN, format!("{{\"notifications\":{}}}", filter.as_str())).without_progress()
 }
 
 /// The id as it goes over the wire. 2^63 attempts are beyond any process.

@@ -34,12 +34,14 @@ use crate::time::Instant;
 
 /// How much of a bad line is kept as a sample, in bytes.
 const SAMPLE: usize = 200;
+/// Longest reason of a cancellation that is sent, in bytes; the rest is cut off.
+const REASON: usize = 1 << 10;
 
 /// What the handles, the pending calls and the loop share.
 pub(super) struct Shared {
     pub(super) config: ClientConfig,
     pub(super) timer: StdArc<dyn Timer>,
-    meta: Result<String, Box<str>>,
+    meta: String,
     state: Mutex<State>,
 }
 
@@ -256,7 +258,7 @@ impl Locked<'_> {
                 let limit = limits.maximum.unwrap_or(Duration::MAX);
                 (&mut stats.max_timeouts, Err(CallError::MaxTimeout { limit, verdict }))
             }
-            Outcome::NeverSent => (&mut stats.never_sent, Err(CallError::NeverSent(loss))),
+            Outcome::NeverSent => (&mut stats.never_sent, Err(CallError::NeverSent { loss, verdict })),
             Outcome::Unknown => (&mut stats.unknown, Err(CallError::Unknown { loss, verdict })),
         };
         *counter += 1;
@@ -363,7 +365,7 @@ impl Locked<'_> {
     pub(super) fn cancel(&mut self, now: Instant, call: CallId, reason: Option<&str>) {
         let out = self.calls.get(&call).and_then(|entry| entry.wire);
         if let (Some(wire), Some(reason)) = (out.filter(|wire| self.machine.call_of(*wire) == Some(call)), reason) {
-            self.reasons.insert(wire, reason.into());
+            self.reasons.insert(wire, shortened(reason, REASON));
         }
         self.machine.cancel(now, call);
         self.settle();
@@ -390,7 +392,9 @@ fn listen_answer<R>(wire: WireId, answer: &Answer) -> Input<R> {
 }
 
 impl Shared {
-    pub(super) fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Self {
+    /// Fails with what is wrong with the settings.
+    pub(super) fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Result<Self, CallError> {
+        let meta = request::meta(&config).map_err(CallError::Params)?;
         let now = timer.now();
         let mut machine = Client::new(now, config.calls.clone(), jitter);
         // A link is attached later.
@@ -412,11 +416,11 @@ impl Shared {
             stats: ClientStats::default(),
             published: ClientStats::default(),
         };
-        Self { meta: request::meta(&config), config, timer, state: Mutex::new(state) }
+        Ok(Self { meta, config, timer, state: Mutex::new(state) })
     }
 
     /// The members of `_meta` that every request carries.
-    pub(super) fn meta(&self) -> &Result<String, Box<str>> {
+    pub(super) fn meta(&self) -> &str {
         &self.meta
     }
 
@@ -443,6 +447,8 @@ impl Shared {
         config: subscription::Config,
         jitter: Jitter,
     ) -> Result<(SubscriptionId, Arc<Inbox>), CallError> {
+        // Built for its size; the id is not known yet.
+        let _fits = request::listen(&filter).payload(&self.meta, self.config.max_request)?;
         let now = self.timer.now();
         let mut state = self.lock();
         state.check_open()?;

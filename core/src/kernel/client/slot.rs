@@ -69,7 +69,7 @@ impl CallSlot {
         if let Some(outcome) = state.outcome.take() {
             return Poll::Ready(outcome);
         }
-        wait(state, cx);
+        wait(state, cx, |state| &mut state.waker);
         Poll::Pending
     }
 
@@ -79,14 +79,18 @@ impl CallSlot {
         if next.is_some() || state.over {
             return Poll::Ready(next);
         }
-        wait(state, cx);
+        wait(state, cx, |state| &mut state.waker);
         Poll::Pending
     }
 }
 
 /// Registers who waits. The waker before is dropped without the lock: a task that ends with it may hold this very call.
-fn wait(mut state: MutexGuard<'_, State>, cx: &Context<'_>) {
-    let old = state.waker.replace(cx.waker().clone());
+pub(super) fn wait<S>(
+    mut state: MutexGuard<'_, S>,
+    cx: &Context<'_>,
+    waker: impl FnOnce(&mut S) -> &mut Option<Waker>,
+) {
+    let old = waker(&mut state).replace(cx.waker().clone());
     drop(state);
     drop(old);
 }

@@ -40,7 +40,7 @@ pub struct ClientStats {
     pub unknown: u64,
     /// Progress values that made room for newer ones, unread.
     pub progress_dropped: u64,
-    /// Messages and bytes that were written.
+    /// Messages that the link took whole, the question to each new server among them, and bytes that it took.
     pub sent: Traffic,
     /// Messages and bytes that were read, without framing.
     pub received: Traffic,

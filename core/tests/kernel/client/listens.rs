@@ -11,7 +11,7 @@ use super::{Client, answer, call, config, end, jitter, now};
 
 const FILTER: &str = r#"{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}"#;
 
-fn listen(client: &Client) -> Listener {
+pub(super) fn listen(client: &Client) -> Listener {
     let filter = Filter::parse(FILTER).expect("a filter");
     let no_pause = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
     let config = subscription::Config { backoff: no_pause, ..subscription::Config::default() };

@@ -1,5 +1,6 @@
 //! The client's loop over a virtual link and clock: to the nanosecond, what the caller hears and what the server reads.
 
+mod links;
 mod listens;
 #[cfg(feature = "metrics")]
 mod metrics;
@@ -57,7 +58,7 @@ impl Client {
     /// A client whose first link is there.
     fn new(config: ClientConfig) -> Self {
         let world = World::default();
-        let (mut driver, caller) = Driver::new(config, world.ports().timer, jitter());
+        let (mut driver, caller) = Driver::new(config, world.ports().timer, jitter()).expect("fine settings");
         driver.attach(world.link());
         Self { world, driver: Some(Driven::new(Loop(driver))), caller }
     }
@@ -346,7 +347,7 @@ fn without_a_next_link_every_call_ends_and_later_ones_are_refused() {
     let mut never = client.caller.call(call().safe());
     client.run();
     client.lose(false);
-    assert!(matches!(end(&mut never), Some(Err(CallError::NeverSent(_)))));
+    assert!(matches!(end(&mut never), Some(Err(CallError::NeverSent { .. }))));
     assert!(matches!(end(&mut client.caller.call(call())), Some(Err(CallError::Closed(_)))));
     assert_eq!(client.caller.stats().in_flight, 0);
 }

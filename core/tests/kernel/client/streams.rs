@@ -74,7 +74,7 @@ fn a_stream_that_ends_without_an_answer_settles_its_own_call_at_once() {
     client.unanswered(4, Unanswered::TooLong);
     let Some(Err(CallError::Unknown { loss, verdict: Verdict::ReconcileFirst })) = end(&mut calls[0]) else { panic!() };
     assert_eq!((&*loss.what, loss.generation), ("it was cut", 1));
-    let Some(Err(CallError::NeverSent(loss))) = end(&mut calls[1]) else { panic!() };
+    let Some(Err(CallError::NeverSent { loss, .. })) = end(&mut calls[1]) else { panic!() };
     assert_eq!(&*loss.what, "nobody listens");
     let refused = end(&mut calls[2]);
     assert!(matches!(&refused, Some(Err(CallError::Refused(why))) if &**why == "HTTP 403"), "{refused:?}");
@@ -132,7 +132,7 @@ fn the_probe_that_gets_no_answer_ends_the_link() {
     assert_eq!(error.to_string(), "HTTP 502");
     let mut driver = client.driver.take().expect("it was there").into_inner().0;
     driver.detach("HTTP 502".to_owned(), String::new(), false);
-    assert!(matches!(end(&mut waits), Some(Err(CallError::NeverSent(_)))));
+    assert!(matches!(end(&mut waits), Some(Err(CallError::NeverSent { .. }))));
 }
 
 #[test]
