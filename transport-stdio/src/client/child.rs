@@ -278,7 +278,8 @@ mod tests {
     /// A child in a group of its own, and what would be known of it; nobody reaps it yet.
     fn unwatched(text: &str) -> (std::process::Child, Process) {
         let mut command = Command::new("/bin/sh");
-        let child = command.args(["-c", text]).process_group(0).spawn().expect("it starts");
+        command.args(["-c", text]).process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.spawn().expect("it starts");
         let group = Group::of(&child).expect("a group");
         let process = Process { pid: child.id(), group, state: Mutex::default(), exited: Condvar::new() };
         (child, process)
@@ -297,7 +298,8 @@ mod tests {
 
     #[test]
     fn what_somebody_else_reaped_is_not_signalled() {
-        let (child, process) = unwatched("sleep 1000 & exit 3");
+        let (mut child, process) = unwatched("exec 3<&0; (read line <&3; echo alive) & exit 3");
+        let (mut input, output) = (child.stdin.take().expect("piped"), child.stdout.take().expect("piped"));
         let leader = rustix::process::Pid::from_child(&child);
         let options = rustix::process::WaitOptions::empty();
         rustix::process::waitpid(Some(leader), options).expect("a child of ours");
@@ -305,7 +307,8 @@ mod tests {
         let exit = process.poll_exit(&Context::from_waker(Waker::noop()));
         assert_eq!(exit, Poll::Ready(Exit::ReapedElsewhere));
         // Its id could name another group by now; here it still names the one of what it left behind.
-        rustix::process::kill_process_group(leader, rustix::process::Signal::KILL).expect("that one is alive");
+        let _unless_it_is_dead = io::Write::write_all(&mut input, b"go\n");
+        assert_eq!(io::read_to_string(output).expect("text"), "alive\n");
     }
 
     #[test]
