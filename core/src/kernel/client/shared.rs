@@ -1,5 +1,7 @@
 //! The machine of a client and its calls, behind one lock: what callers and the loop both reach.
 
+mod link;
+
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -18,9 +20,7 @@ use super::tools::{Discovered, Raw};
 use super::trace::{self, CallSpan};
 use super::{ClientConfig, Request};
 use crate::backoff::Jitter;
-use crate::client::{
-    self, CancelSignal, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions,
-};
+use crate::client::{self, Client, Finished, Input, MAX_SUBSCRIPTIONS, Outcome, Output, TooManySubscriptions};
 use crate::deadline::Limits;
 use crate::id::{CallId, SubscriptionId, WireId};
 use crate::kernel::mutant;
@@ -31,6 +31,8 @@ use crate::retry::Verdict;
 use crate::rpc::code;
 use crate::subscription::{self, Filter};
 use crate::time::Instant;
+
+pub(super) use link::ForLink;
 
 /// How much of a bad line is kept as a sample, in bytes.
 const SAMPLE: usize = 200;
@@ -195,12 +197,6 @@ impl Locked<'_> {
         self.machine.handle_input(now, input);
     }
 
-    /// The stream of one request ended, or never was; the link goes on.
-    pub(super) fn lose_stream(&mut self, now: Instant, input: Input<Answer>, what: Box<str>, generation: u64) {
-        self.loss = StdArc::new(LinkLoss { what: what.into(), stderr: String::new(), generation });
-        self.machine.handle_input(now, input);
-    }
-
     pub(super) fn bad(&mut self, text: &str) {
         trace::bad_message();
         self.stats.bad_messages += 1;
@@ -265,72 +261,6 @@ impl Locked<'_> {
         outcome
     }
 
-    /// The next message for the link.
-    pub(super) fn poll_link(&mut self) -> Option<ForLink> {
-        loop {
-            match self.machine.poll_link()? {
-                Output::Send { call, wire, payload, .. } => {
-                    if let Some(entry) = self.calls.get_mut(&call) {
-                        entry.wire = Some(wire);
-                        entry.span.sent(wire);
-                        // Of the attempt before.
-                        entry.held = None;
-                    }
-                    self.newest_out = Some(wire);
-                    return Some(ForLink::Request(wire, payload));
-                }
-                Output::Listen { wire, filter, .. } => {
-                    self.newest_out = Some(wire);
-                    return Some(ForLink::Listen(wire, filter));
-                }
-                Output::Signal { wire, signal } => {
-                    let reason = self.reasons.remove(&wire);
-                    if !self.machine.wants_link() {
-                        // Of calls for which there was nobody to tell any more.
-                        self.reasons.clear();
-                    }
-                    // What was to be told to a server that is gone is nothing to the next one.
-                    if self.lost_with_link.is_none_or(|lost| wire > lost) {
-                        return Some(match signal {
-                            CancelSignal::Notify => ForLink::Cancellation(wire, reason),
-                            CancelSignal::CloseStream => ForLink::Close(wire),
-                        });
-                    }
-                }
-                Output::Progress { .. }
-                | Output::Finished { .. }
-                | Output::Gap { .. }
-                | Output::Notice { .. }
-                | Output::Unsubscribed { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. }
-                | Output::Idle { .. } => return None,
-            }
-        }
-    }
-
-    /// The link is gone. `again`: there will be another; otherwise every call ends here, and every later one is refused.
-    pub(super) fn lose_link(&mut self, now: Instant, unsent: &[WireId], loss: LinkLoss, again: bool) {
-        if self.closed.is_some() {
-            return;
-        }
-        trace::link_lost(loss.generation, again);
-        self.loss = StdArc::new(loss);
-        self.lost_with_link = self.newest_out;
-        for wire in unsent {
-            self.machine.handle_input(now, Input::NotSent { wire: *wire });
-        }
-        if again {
-            self.machine.handle_input(now, Input::LinkLost);
-        } else {
-            self.closed = Some(StdArc::clone(&self.loss));
-            self.machine.give_up(now);
-        }
-        self.reasons.clear();
-        self.settle();
-        self.publish();
-    }
-
     /// Whether calls are taken.
     fn check_open(&self) -> Result<(), CallError> {
         if let Some(loss) = &self.closed {
@@ -371,15 +301,6 @@ impl Locked<'_> {
         self.settle();
         self.wake_driver();
     }
-}
-
-/// A message for the link.
-pub(super) enum ForLink {
-    Request(WireId, StdArc<Payload>),
-    Cancellation(WireId, Option<Box<str>>),
-    /// No message: the request's stream is to end (rule C1).
-    Close(WireId),
-    Listen(WireId, Box<Filter>),
 }
 
 /// What the answer to a listen request means: its result is a graceful end (rule L4), an error is final, but for overload.

@@ -1,0 +1,110 @@
+//! What the link takes from a client's calls, and what its end does to them.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::sync::Arc as StdArc;
+
+use super::super::error::LinkLoss;
+use super::super::incoming::Answer;
+use super::super::request::Payload;
+use super::super::trace;
+use super::Locked;
+use crate::client::{CancelSignal, Input, Output};
+use crate::id::WireId;
+use crate::subscription::Filter;
+use crate::time::Instant;
+
+/// A message for the link.
+pub(in crate::kernel::client) enum ForLink {
+    Request(WireId, StdArc<Payload>),
+    Cancellation(WireId, Option<Box<str>>),
+    /// No message: the request's stream is to end (rule C1).
+    Close(WireId),
+    Listen(WireId, Box<Filter>),
+}
+
+impl Locked<'_> {
+    /// The next message for the link.
+    pub(in crate::kernel::client) fn poll_link(&mut self) -> Option<ForLink> {
+        loop {
+            match self.machine.poll_link()? {
+                Output::Send { call, wire, payload, .. } => {
+                    if let Some(entry) = self.calls.get_mut(&call) {
+                        entry.wire = Some(wire);
+                        entry.span.sent(wire);
+                        // Of the attempt before.
+                        entry.held = None;
+                    }
+                    self.newest_out = Some(wire);
+                    return Some(ForLink::Request(wire, payload));
+                }
+                Output::Listen { wire, filter, .. } => {
+                    self.newest_out = Some(wire);
+                    return Some(ForLink::Listen(wire, filter));
+                }
+                Output::Signal { wire, signal } => {
+                    let reason = self.reasons.remove(&wire);
+                    if !self.machine.wants_link() {
+                        // Of calls for which there was nobody to tell any more.
+                        self.reasons.clear();
+                    }
+                    // What was to be told to a server that is gone is nothing to the next one.
+                    if self.lost_with_link.is_none_or(|lost| wire > lost) {
+                        return Some(match signal {
+                            CancelSignal::Notify => ForLink::Cancellation(wire, reason),
+                            CancelSignal::CloseStream => ForLink::Close(wire),
+                        });
+                    }
+                }
+                Output::Progress { .. }
+                | Output::Finished { .. }
+                | Output::Gap { .. }
+                | Output::Notice { .. }
+                | Output::Unsubscribed { .. }
+                | Output::Ask { .. }
+                | Output::Followed { .. }
+                | Output::Idle { .. } => return None,
+            }
+        }
+    }
+
+    /// The link is gone. `again`: there will be another; otherwise every call ends here, and every later one is refused.
+    pub(in crate::kernel::client) fn lose_link(
+        &mut self,
+        now: Instant,
+        unsent: &[WireId],
+        loss: LinkLoss,
+        again: bool,
+    ) {
+        if self.closed.is_some() {
+            return;
+        }
+        trace::link_lost(loss.generation, again);
+        self.loss = StdArc::new(loss);
+        self.lost_with_link = self.newest_out;
+        for wire in unsent {
+            self.machine.handle_input(now, Input::NotSent { wire: *wire });
+        }
+        if again {
+            self.machine.handle_input(now, Input::LinkLost);
+        } else {
+            self.closed = Some(StdArc::clone(&self.loss));
+            self.machine.give_up(now);
+        }
+        self.reasons.clear();
+        self.settle();
+        self.publish();
+    }
+
+    /// The stream of one request ended, or never was; the link goes on.
+    pub(in crate::kernel::client) fn lose_stream(
+        &mut self,
+        now: Instant,
+        input: Input<Answer>,
+        what: Box<str>,
+        generation: u64,
+    ) {
+        self.loss = StdArc::new(LinkLoss { what: what.into(), stderr: String::new(), generation });
+        self.machine.handle_input(now, input);
+    }
+}
