@@ -10,16 +10,11 @@ mod meta;
 mod notice;
 pub(crate) mod scan;
 
-#[cfg(feature = "std")]
-pub(crate) use message::parse_with_params;
-#[cfg(feature = "std")]
-pub(crate) use meta::{Params, checked_meta};
-
 pub use error::{RpcError, code};
 #[cfg(feature = "std")]
 pub(crate) use message::request_id;
-pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_within};
-pub use meta::{MetaError, RequestMeta, request_meta};
+pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_with_params, parse_within};
+pub use meta::{MetaError, Params, RequestMeta, checked_meta, request_meta};
 pub use notice::{Cancellation, ProgressNotice, read_cancellation, read_progress, read_progress_notice};
 pub use scan::{MAX_NESTING, members, text};
 

@@ -132,7 +132,7 @@ impl<S: Service> Engine<S> {
         self.counters.messages_in += 1;
         self.counters.bytes_in += text.len() as u64;
         match rpc::parse_with_params(text) {
-            Ok((Message::Request { id, method, params }, read)) => self.request(now, id, &method, params, &read),
+            Ok((Message::Request { id, method, params }, read)) => self.request(now, id, &method, params, read),
             Ok((Message::Notification { method, params }, _)) if method == method::CANCELLED => {
                 self.cancelled(now, params);
             }
@@ -164,19 +164,19 @@ impl<S: Service> Engine<S> {
     }
 
     /// `read` is what the library itself reads of `params`.
-    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>, read: &Params<'_>) {
-        let meta = match checked_meta(method, params, read) {
+    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>, read: Params<'_>) {
+        let meta = match checked_meta(method, params, &read) {
             Ok(meta) => meta,
             // An error under the id of a request in flight would settle that one (rule C10).
             Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
             Err(error) => return self.refuse(Some(&id), &error.into()),
         };
-        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta }, read);
+        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta, read });
     }
 
     /// A request whose metadata is read and right.
-    pub(super) fn admit(&mut self, now: Instant, request: Request<'_>, read: &Params<'_>) {
-        let Request { id, method, params, meta } = request;
+    pub(super) fn admit(&mut self, now: Instant, request: Request<'_>) {
+        let Request { id, method, params, meta, read } = request;
         let method = &*method;
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;

@@ -33,8 +33,10 @@ pub struct Request<'a> {
     pub method: Cow<'a, str>,
     /// Its parameters, as they came.
     pub params: Option<&'a RawValue>,
-    /// Its metadata, read by [`request_meta`](crate::rpc::request_meta).
+    /// Its metadata, read by [`checked_meta`](crate::rpc::checked_meta).
     pub meta: RequestMeta<'a>,
+    /// What the pass of [`parse_with_params`](crate::rpc::parse_with_params) found in its parameters.
+    pub read: Params<'a>,
 }
 
 /// A served exchange.
@@ -56,8 +58,7 @@ impl<S: Service> Exchange<S> {
     /// Starts serving a request that was read and checked: it is not read again.
     #[must_use]
     pub fn serve(service: Arc<S>, ports: Ports, config: ServerConfig, request: Request<'_>) -> Self {
-        let read = request.params.and_then(|params| Params::read(params.get()).ok()).unwrap_or_default();
-        Self::begin(service, ports, config, |engine, now| engine.admit(now, request, &read))
+        Self::begin(service, ports, config, |engine, now| engine.admit(now, request))
     }
 
     fn begin(

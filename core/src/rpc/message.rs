@@ -119,8 +119,10 @@ pub fn parse_within(text: &str, nesting: usize) -> Result<Message<'_>, BadMessag
 }
 
 /// Like [`parse`], and says in the same pass what the library reads of the parameters.
-#[cfg(feature = "std")]
-pub(crate) fn parse_with_params(text: &str) -> Result<(Message<'_>, Params<'_>), BadMessage> {
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_with_params(text: &str) -> Result<(Message<'_>, Params<'_>), BadMessage> {
     let mut params = Params::default();
     read(text, MAX_NESTING, &mut params).map(|message| (message, params))
 }

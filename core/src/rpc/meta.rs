@@ -48,9 +48,9 @@ const META: [&str; 3] =
 
 const CALL: [&str; 2] = ["name", "arguments"];
 
-/// What one pass over the parameters finds.
-#[derive(Debug, Default)]
-pub(crate) struct Params<'a> {
+/// What one pass over the parameters of a request finds.
+#[derive(Clone, Debug, Default)]
+pub struct Params<'a> {
     /// The members of `_meta`, where that is an object.
     meta: Option<Found<'a, 3>>,
     /// How often `_meta` stands.
@@ -62,7 +62,7 @@ pub(crate) struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    pub(crate) fn read(json: &'a str) -> Result<Self, Fault> {
+    fn read(json: &'a str) -> Result<Self, Fault> {
         let mut params = Self::default();
         params.pass(&mut Scanner::new(json, MAX_NESTING))?;
         Ok(params)
@@ -105,8 +105,10 @@ pub fn request_meta<'a>(request_method: &str, params: Option<&'a RawValue>) -> R
 }
 
 /// Checks the metadata of a request whose parameters were passed before; like [`request_meta`].
-#[cfg(feature = "std")]
-pub(crate) fn checked_meta<'a>(
+///
+/// # Errors
+/// As [`request_meta`].
+pub fn checked_meta<'a>(
     request_method: &str,
     raw: Option<&RawValue>,
     params: &Params<'a>,

@@ -9,7 +9,9 @@ use http::{HeaderMap, HeaderName, Method, StatusCode};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use steady_core::kernel::{Request, Service};
-use steady_core::rpc::{self, BadMessage, Message, MetaError, PROTOCOL_VERSION, RequestMeta, RpcError, code, method};
+use steady_core::rpc::{
+    self, BadMessage, Message, MetaError, PROTOCOL_VERSION, Params, RequestMeta, RpcError, code, method,
+};
 
 use super::config::HttpConfig;
 use super::refuse::Refused;
@@ -80,6 +82,7 @@ fn accepts(headers: &HeaderMap) -> Accepts {
 
 /// A message that passed every check.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "moved once; a box would be an allocation for each request")]
 pub(super) enum Checked<'a> {
     Request(Request<'a>),
     Notification { cancels: bool },
@@ -87,21 +90,23 @@ pub(super) enum Checked<'a> {
 
 /// Checks the message of a POST against its headers.
 pub(super) fn message<'a, S: Service>(service: &S, headers: &HeaderMap, text: &'a str) -> Result<Checked<'a>, Refused> {
-    match rpc::parse(text) {
-        Ok(Message::Request { id, method, params }) => {
-            let meta = match checked_meta(service, headers, &method, params) {
+    match rpc::parse_with_params(text) {
+        Ok((Message::Request { id, method, params }, read)) => {
+            let meta = match checked_meta(service, headers, &method, params, &read) {
                 Ok(meta) => meta,
                 Err(Fault::Header(error)) => return Err(Refused::headers(Some(id), &error)),
                 Err(Fault::Rpc(error)) => return Err(Refused::new(StatusCode::BAD_REQUEST, Some(id), error)),
             };
-            Ok(Checked::Request(Request { id, method, params, meta }))
+            Ok(Checked::Request(Request { id, method, params, meta, read }))
         }
-        Ok(Message::Notification { method, .. }) => {
+        Ok((Message::Notification { method, .. }, _)) => {
             notification(headers, &method).map_err(|error| Refused::headers(None, &error))?;
             Ok(Checked::Notification { cancels: method == method::CANCELLED })
         }
         // Rule M1.
-        Ok(Message::Response { .. }) => Err(Refused::bad_request("a client sends requests and notifications only")),
+        Ok((Message::Response { .. }, _)) => {
+            Err(Refused::bad_request("a client sends requests and notifications only"))
+        }
         Err(bad) => Err(unreadable(&bad, text)),
     }
 }
@@ -135,11 +140,12 @@ fn checked_meta<'a, S: Service>(
     headers: &HeaderMap,
     method: &str,
     params: Option<&'a RawValue>,
+    read: &Params<'a>,
 ) -> Result<RequestMeta<'a>, Fault> {
     // With the metadata of this revision, `initialize` is a method like any other that does not exist; without it, it is
     // the handshake of an older one, and is told the versions (rule M8).
-    let meta = match rpc::request_meta("", params) {
-        Err(MetaError::Invalid(_)) if method == method::INITIALIZE => rpc::request_meta(method, params),
+    let meta = match rpc::checked_meta("", params, read) {
+        Err(MetaError::Invalid(_)) if method == method::INITIALIZE => rpc::checked_meta(method, params, read),
         meta => meta,
     };
     let meta = match meta {

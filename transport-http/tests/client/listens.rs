@@ -146,13 +146,13 @@ fn calls_go_on_beside_open_listens_and_listens_do_not_mix() {
 fn row_67_70_a_listen_that_is_silent_is_lost_and_comments_keep_it() {
     run(async {
         let raw = Raw::start();
-        let config = Config { listen_silence: Some(Duration::from_millis(500)), ..unasked() };
+        let config = Config { listen_silence: Some(Duration::from_secs(2)), ..unasked() };
         let client = raw.client(config).await;
         let mut listener = client.listen(filter()).expect("a place");
         let mut asked = raw.asked();
         acknowledge(&mut asked);
         // Longer than the limit in all, and never silent for that long.
-        for _ in 0..20 {
+        for _ in 0..50 {
             asked.chunk(":\n\n");
             std::thread::sleep(Duration::from_millis(50));
         }
