@@ -76,11 +76,11 @@ impl Outbox {
                 self.requests.push((wire, start));
                 payload.encode(&mut self.bytes, &mut self.scratch, wire);
             }
-            ForLink::Listen(wire, filter) => {
-                self.requests.push((wire, start));
+            ForLink::Listen(plan) => {
+                self.requests.push((plan.wire(), start));
                 // It was built before, for its size.
-                if let Ok(payload) = request::listen(&filter).payload(meta, usize::MAX) {
-                    payload.encode_as(&mut self.bytes, &request::id(wire));
+                if let Ok(payload) = request::listen(plan.filter()).payload(meta, usize::MAX) {
+                    payload.encode_as(&mut self.bytes, &request::id(plan.wire()));
                 }
             }
             ForLink::Cancellation(wire, reason) => {

@@ -131,7 +131,7 @@ impl Locked<'_> {
                     self.stats.queue_high = self.stats.queue_high.max(self.machine.waiting() as u64);
                     return wake_at;
                 }
-                Output::Gap { subscription, refetch } => self.tell(subscription, ListenEvent::Refetch(refetch)),
+                Output::Gap { subscription, refetch } => self.tell(subscription, ListenEvent::Gap { refetch }),
                 Output::Notice { subscription, notice: Answer::Notice(notice) } => {
                     self.tell(subscription, ListenEvent::Notice(notice))
                 }
@@ -140,13 +140,8 @@ impl Locked<'_> {
                     self.listens.remove(&subscription);
                     waker
                 }
-                // Only notices are fed as such; nothing follows a task yet; what is for the link is not polled here.
-                Output::Notice { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. }
-                | Output::Send { .. }
-                | Output::Signal { .. }
-                | Output::Listen { .. } => None,
+                // Only notices are fed as such; what is for the link is not polled here.
+                Output::Notice { .. } | Output::Send { .. } | Output::Signal { .. } | Output::Listen { .. } => None,
             };
             self.wakers.extend(waker);
         }
@@ -162,6 +157,7 @@ impl Locked<'_> {
     pub(super) fn receive(&mut self, now: Instant, incoming: Incoming, text: &str) {
         self.stats.received.messages += 1;
         self.stats.received.bytes += u64::try_from(text.len()).unwrap_or(u64::MAX);
+        self.machine.handle_input(now, Input::Heard);
         match incoming {
             Incoming::Answer { id, answer } => match wire(&id) {
                 Some(wire) => self.answer(now, wire, answer),
@@ -169,7 +165,8 @@ impl Locked<'_> {
             },
             Incoming::Acknowledged { wire } => self.machine.handle_input(now, Input::Acknowledged { wire }),
             Incoming::Notice { wire, notice } => {
-                self.machine.handle_input(now, Input::Notice { wire, notice: Answer::Notice(notice) });
+                let about = notice.about();
+                self.machine.handle_input(now, Input::Notice { wire, notice: Answer::Notice(notice), about });
             }
             Incoming::Progress { wire, value, report } => {
                 if let Some(entry) = self.machine.call_of(wire).and_then(|call| self.calls.get_mut(&call))
