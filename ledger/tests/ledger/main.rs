@@ -23,6 +23,8 @@ mod replay;
 mod retention;
 mod schemas;
 mod states;
+#[path = "../support/task_port.rs"]
+mod task_port;
 mod tasks;
 mod writer;
 mod writer_faults;
