@@ -26,6 +26,8 @@ mod schemas;
 #[path = "../support/sqlite.rs"]
 mod sqlite;
 mod states;
+#[path = "../support/task_port.rs"]
+mod task_port;
 mod tasks;
 mod writer;
 mod writer_faults;
