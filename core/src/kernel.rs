@@ -31,6 +31,7 @@ mod slot;
 mod staging;
 mod stats;
 mod sync;
+pub mod tasks;
 mod tools;
 mod trace;
 
