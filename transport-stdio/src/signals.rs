@@ -49,6 +49,10 @@ pub(crate) fn watch(signals: Signals, config: &ServerConfig) -> io::Result<Servi
 
 /// The next of these signals.
 fn poll_any(signals: &mut [Signal], cx: &mut Context<'_>) -> Poll<()> {
-    let got = signals.iter_mut().fold(false, |got, signal| signal.poll_recv(cx).is_ready() || got);
+    let mut got = false;
+    for signal in signals {
+        // All of them: two that come at once are one order.
+        got |= signal.poll_recv(cx).is_ready();
+    }
     if got { Poll::Ready(()) } else { Poll::Pending }
 }

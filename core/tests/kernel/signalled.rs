@@ -28,8 +28,9 @@ impl Process {
         let (caught, ended, timer) = (Arc::clone(&signals), Arc::clone(&has_ended), world.ports().timer);
         let watched = Box::pin(async move {
             let poll_signal = move |_: &mut Context<'_>| {
-                let less = caught.load(Ordering::Relaxed).checked_sub(1);
-                less.map_or(Poll::Pending, |less| Poll::Ready(caught.store(less, Ordering::Relaxed)))
+                let Some(less) = caught.load(Ordering::Relaxed).checked_sub(1) else { return Poll::Pending };
+                caught.store(less, Ordering::Relaxed);
+                Poll::Ready(())
             };
             end_at_signals(poll_signal, &*timer, &config, || ended.load(Ordering::Relaxed)).await
         });
