@@ -30,6 +30,7 @@ mod slot;
 mod staging;
 mod stats;
 mod sync;
+pub mod tasks;
 mod tools;
 mod trace;
 
