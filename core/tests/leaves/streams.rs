@@ -29,7 +29,7 @@ fn the_subscription() {
     let events = [
         ("acknowledged", Event::Acknowledged),
         ("message", Event::Message),
-        ("heard", Event::Heard { at: ns(0) }),
+        ("heard", Event::Heard { at: Instant::ZERO }),
         ("final result", Event::FinalResult),
         ("refused", Event::Refused),
         ("lost", Event::Lost),
