@@ -132,7 +132,11 @@ pub struct Listener {
 impl Listener {
     /// What happens next. After [`ListenEvent::Ended`] it is that for ever.
     pub async fn next(&mut self) -> ListenEvent {
-        poll_fn(|cx| self.inbox.poll_next(cx)).await
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    pub(super) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<ListenEvent> {
+        self.inbox.poll_next(cx)
     }
 
     /// What the last [`ListenEvent::Gap`] named is read: notices may go on, or the gap comes again.

@@ -18,7 +18,7 @@ pub(super) fn listen(client: &Client) -> Listener {
     client.caller.listen(filter, config, jitter()).expect("room")
 }
 
-fn stamped(method: &str, id: u64) -> Value {
+pub(super) fn stamped(method: &str, id: u64) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": id}}})
 }
 
