@@ -175,22 +175,20 @@ impl Changes {
     /// What happens next. After [`Change::Ended`] it is that for ever. A future of this may be dropped at any time: what was
     /// under way goes on with the next one.
     pub async fn next(&mut self) -> Change {
-        loop {
-            if self.gap {
-                if let Some(change) = poll_fn(|cx| self.poll_read(cx)).await {
-                    return change;
-                }
-                self.gap = false;
-                self.listener.refetched();
+        if self.gap {
+            if let Some(change) = poll_fn(|cx| self.poll_read(cx)).await {
+                return change;
             }
-            match self.listener.next().await {
-                ListenEvent::Notice(notice) => return Change::Notice(notice),
-                ListenEvent::Ended(end) => return Change::Ended(end),
-                ListenEvent::Gap { refetch } => {
-                    self.gap = true;
-                    self.waiting.extend(refetch.iter().cloned());
-                    return Change::Gap { refetch };
-                }
+            self.gap = false;
+            self.listener.refetched();
+        }
+        match self.listener.next().await {
+            ListenEvent::Notice(notice) => Change::Notice(notice),
+            ListenEvent::Ended(end) => Change::Ended(end),
+            ListenEvent::Gap { refetch } => {
+                self.gap = true;
+                self.waiting.extend(refetch.iter().cloned());
+                Change::Gap { refetch }
             }
         }
     }

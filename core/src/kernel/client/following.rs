@@ -164,11 +164,12 @@ impl Following {
     }
 
     fn unanswered(&mut self, error: CallError) -> Step {
-        let passing = is_passing(&error);
-        let event = match task::gone_or(&self.task, error) {
-            TaskError::Gone { .. } => Event::Gone,
-            TaskError::Call(_) if passing => Event::Failed,
-            error => return Step::Over(error),
+        let event = if task::is_gone(&error) {
+            Event::Gone
+        } else if is_passing(&error) {
+            Event::Failed
+        } else {
+            return Step::Over(TaskError::Call(error));
         };
         let effect = self.machine.handle(self.caller.shared.timer.now(), event);
         self.follow(effect)

@@ -306,16 +306,13 @@ impl TaskHandle {
     }
 
     fn failed(&self, error: CallError) -> TaskError {
-        gone_or(&self.id, error)
+        if is_gone(&error) { TaskError::Gone { task: self.id.clone() } } else { TaskError::Call(error) }
     }
 }
 
-/// What an error of a question about this task means: -32602 is for an id that the server does not know (rule K4).
-pub(super) fn gone_or(task: &str, error: CallError) -> TaskError {
-    match error {
-        CallError::Peer(error) if error.code == code::INVALID_PARAMS => TaskError::Gone { task: task.into() },
-        error => TaskError::Call(error),
-    }
+/// Whether a question about a task got -32602, which is for an id that the server does not know (rule K4).
+pub(super) fn is_gone(error: &CallError) -> bool {
+    matches!(error, CallError::Peer(error) if error.code == code::INVALID_PARAMS)
 }
 
 /// The question how a task stands. It only reads.

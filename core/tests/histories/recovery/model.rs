@@ -312,7 +312,7 @@ impl Model {
         let sub = self.subscriptions.iter_mut().rev().nth(sub).filter(|sub| sub.refetching);
         let Some(sub) = sub else { return false };
         sub.refetching = false;
-        sub.expected = std::mem::replace(&mut sub.changed, Some(BTreeSet::new()));
+        sub.expected = sub.changed.replace(BTreeSet::new());
         true
     }
 

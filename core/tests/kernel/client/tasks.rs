@@ -295,11 +295,13 @@ fn a_lost_reply_makes_no_second_task_without_a_key_and_finds_the_first_with_one(
     shipped(keyed.look(&mut client));
 }
 
+type Fits = fn(TaskError) -> bool;
+
 #[test]
 fn every_other_end_names_the_task() {
     let error = json!({"code": -32000, "message": "no truck"});
     let gone = |id: u64| json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32602, "message": "no such task"}});
-    let ends: [(Value, fn(TaskError) -> bool); 4] = [
+    let ends: [(Value, Fits); 4] = [
         (
             answer(1, task("failed", json!({"error": error}))),
             |end| matches!(end, TaskError::Failed { error, .. } if error.code == -32000),
