@@ -152,7 +152,7 @@ impl<S: Service> Engine<S> {
             // `read` is what the library itself reads of `params`.
             Ok((Message::Request { id, method, params }, read)) => match checked_meta(&method, params, &read) {
                 Ok(meta) => {
-                    self.admit(now, Request { id, method, params, meta, read });
+                    self.admit(now, Request { id, method, params, meta, read, key_header: None });
                     None
                 }
                 Err(error) => Some(Foreign::Request { id, method, params, error }),
@@ -234,7 +234,7 @@ impl<S: Service> Engine<S> {
         request: Request<'_>,
         serve: impl FnOnce(&StdArc<S>, Call, Context) -> Answer,
     ) {
-        let Request { id, method, params, meta, read } = request;
+        let Request { id, method, params, meta, read, key_header } = request;
         let method = &*method;
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;
@@ -267,7 +267,7 @@ impl<S: Service> Engine<S> {
             token: token.map(StdArc::new),
             principal: self.principal.clone(),
         };
-        let call = Call::new(method, text, &read.call);
+        let call = Call::new(method, text, &read.call, key_header);
         self.run(handle, slot, |service| serve(service, call, context));
     }
 

@@ -15,7 +15,7 @@ use crate::kernel::service::{Answer, Call, Outcome, Service};
 use crate::kernel::sync::Mutex;
 use crate::legacy::{Handshake, answer, ask};
 use crate::mrtr::{self, Input, InputRequest, ResultError};
-use crate::rpc::{Params, RpcError, code, encode, members};
+use crate::rpc::{RpcError, code, encode, members};
 
 /// How often a handler may ask within one request.
 const MAX_ROUNDS: usize = 32;
@@ -113,9 +113,7 @@ impl<S: Service> Bridge<S> {
                 Ok(mrtr::Outcome::Final) => return Ok(answer::result(&call.method, result)),
                 Err(error) => return Err(RpcError::internal(error.to_string())),
             };
-            let read =
-                Params::read(&params).map_err(|_| RpcError::internal("what the client answered nests too deep"))?;
-            call = Call::new(&call.method, &params, &read.call);
+            call = call.again(&params).ok_or_else(|| RpcError::internal("what the client answered nests too deep"))?;
             let outcome = match self.start(call.clone(), cx.clone()) {
                 Started::Ready(outcome) => outcome,
                 Started::Later(outcome) => outcome.await,

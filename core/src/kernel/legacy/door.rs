@@ -63,7 +63,7 @@ impl Door {
                 engine.refuse_request(&id, &error);
             }
             Foreign::Request { id, method, params, error } => {
-                let came = Came { id: id.clone(), method: &method, params };
+                let came = Came { id: id.clone(), method: &method, params, key_header: None };
                 if let Err(refusal) = self.session.request(engine, now, came) {
                     let told = if self.only { error_of(refusal, &method) } else { error.into() };
                     engine.refuse_request(&id, &told);

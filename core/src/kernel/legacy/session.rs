@@ -71,6 +71,8 @@ pub(super) struct Came<'a> {
     pub(super) id: RequestId,
     pub(super) method: &'a str,
     pub(super) params: Option<&'a RawValue>,
+    /// The `Idempotency-Key` header.
+    pub(super) key_header: Option<Box<str>>,
 }
 
 impl Shared {
@@ -206,7 +208,7 @@ impl Shared {
         came: Came<'_>,
         serve: impl FnOnce(Bridge<S>, crate::kernel::Call, crate::kernel::Context) -> Answer,
     ) {
-        let Came { id, method, params } = came;
+        let Came { id, method, params, key_header } = came;
         let modern = request::params(handshake, level, params.map(RawValue::get))
             .and_then(|modern| RawValue::from_string(modern).ok());
         let Some(modern) = modern else {
@@ -222,7 +224,7 @@ impl Shared {
         };
         let (session, handshake) = (StdArc::clone(self), StdArc::clone(handshake));
         let spawn = StdArc::clone(&engine.ports.spawn);
-        let request = Request { id, method: method.into(), params: Some(&modern), meta, read };
+        let request = Request { id, method: method.into(), params: Some(&modern), meta, read, key_header };
         engine.admit_to(now, request, |service, call, cx| {
             serve(Bridge::new(StdArc::clone(service), session, handshake, spawn), call, cx)
         });
