@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod herd;
 pub mod lab;
 pub mod wire;
 pub mod world;
