@@ -2,6 +2,8 @@
 
 mod cancellation;
 mod field_reports;
+#[cfg(feature = "http2")]
+mod http2;
 mod limits;
 mod rules;
 mod shutdown;
