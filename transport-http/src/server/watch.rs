@@ -39,8 +39,10 @@ impl Watch {
 
     /// The request has been read: from here to its last byte a hang-up is a cancellation.
     pub(super) fn start(self) -> Busy {
-        if let Self::Wire(Held(wire)) = &self {
-            wire.enter(Phase::Busy);
+        match &self {
+            Self::Wire(Held(wire)) => wire.enter(Phase::Busy),
+            #[cfg(feature = "http2")]
+            Self::Lane(_) => {}
         }
         Busy(self)
     }

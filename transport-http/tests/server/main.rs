@@ -6,6 +6,7 @@ mod field_reports;
 mod http2;
 mod limits;
 mod rules;
+mod security;
 mod shutdown;
 mod streams;
 mod support;
