@@ -9,7 +9,7 @@ use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use http::{Request, Response};
@@ -45,47 +45,18 @@ pub(super) async fn serve_connection<S: Service>(stream: TcpStream, service: Htt
         Some(false) => {}
         None => return,
     }
-    let mut wire = wire;
     let _cleared = Cleared(wire.clone());
-    let mut served = Served::Hyper(hyper(&wire, &service, &config));
+    let mut socket = Socket::new(wire.clone(), service, Arc::clone(&config));
     let mut draining = pin!(config.http.server.shutdown.draining());
-    let mut is_closing = false;
     let mut alarm = pin!(sleep_until(Instant::now() + config.head_timeout));
     let mut look_at = None;
     poll_fn(|cx| {
-        if !is_closing && draining.as_mut().poll(cx).is_ready() {
-            is_closing = true;
-            if let Served::Hyper(connection) = &mut served {
-                Pin::new(&mut **connection).graceful_shutdown();
-            }
+        if !socket.is_closing && draining.as_mut().poll(cx).is_ready() {
+            socket.close();
         }
         loop {
-            match &mut served {
-                Served::Hyper(connection) => {
-                    // What hyper could not send or read is the client's affair: it is gone.
-                    if Pin::new(&mut **connection).poll(cx).is_ready() {
-                        return Poll::Ready(());
-                    }
-                    if let Some(handed) = wire.take_handed() {
-                        let hyper = mem::replace(&mut served, Served::Stream(Stream::new(handed)));
-                        if let Served::Hyper(connection) = hyper {
-                            wire.unread(&connection.into_parts().read_buf);
-                        }
-                        continue;
-                    }
-                }
-                Served::Stream(stream) => match stream.poll(cx, &mut wire) {
-                    Poll::Ready(End::Reusable) if !is_closing => {
-                        served = Served::Hyper(hyper(&wire, &service, &config));
-                        continue;
-                    }
-                    Poll::Ready(End::Reusable | End::Close) => {
-                        let _sent_or_gone = Pin::new(&mut wire).poll_shutdown(cx);
-                        return Poll::Ready(());
-                    }
-                    Poll::Ready(End::Gone) => return Poll::Ready(()),
-                    Poll::Pending => {}
-                },
+            if socket.poll(cx).is_ready() {
+                return Poll::Ready(());
             }
             match wire.look(cx) {
                 Look::Gone => return Poll::Ready(()),
@@ -117,25 +88,72 @@ pub(super) async fn serve_connection<S: Service>(stream: TcpStream, service: Htt
     .await;
 }
 
-/// Who has the socket.
+/// The socket, and who has it.
+struct Socket<S: Service> {
+    served: Served<S>,
+    wire: Wire,
+    service: HttpService<S>,
+    config: Arc<ServeConfig>,
+    is_closing: bool,
+}
+
 enum Served<S: Service> {
-    /// hyper, for requests and for answers in one piece.
+    /// hyper, for requests and for answers in one piece. In a box, which a stream does without.
     Hyper(Box<http1::Connection<TokioIo<Wire>, Dispatch<S>>>),
     /// A stream, without hyper.
     Stream(Stream),
 }
 
-/// hyper, on a connection that is between two requests. In a box, which a stream does without.
-fn hyper<S: Service>(
-    wire: &Wire,
-    service: &HttpService<S>,
-    config: &Arc<ServeConfig>,
-) -> Box<http1::Connection<TokioIo<Wire>, Dispatch<S>>> {
-    let dispatch = Dispatch { service: service.clone(), config: Arc::clone(config), wire: wire.clone() };
-    let mut builder = http1::Builder::new();
-    // The end of the input, and the time of heads, are watched here.
-    builder.half_close(true).header_read_timeout(None).max_buf_size(config.max_head.max(8 << 10));
-    Box::new(builder.serve_connection(TokioIo::new(wire.clone()), dispatch))
+impl<S: Service> Socket<S> {
+    fn new(wire: Wire, service: HttpService<S>, config: Arc<ServeConfig>) -> Self {
+        Self { served: Self::hyper(&wire, &service, &config), wire, service, config, is_closing: false }
+    }
+
+    /// hyper, on a connection that is between two requests.
+    fn hyper(wire: &Wire, service: &HttpService<S>, config: &Arc<ServeConfig>) -> Served<S> {
+        let dispatch = Dispatch { service: service.clone(), config: Arc::clone(config), wire: wire.clone() };
+        let mut builder = http1::Builder::new();
+        // The end of the input, and the time of heads, are watched here.
+        builder.half_close(true).header_read_timeout(None).max_buf_size(config.max_head.max(8 << 10));
+        Served::Hyper(Box::new(builder.serve_connection(TokioIo::new(wire.clone()), dispatch)))
+    }
+
+    /// The connection ends with the response that is pending.
+    fn close(&mut self) {
+        self.is_closing = true;
+        if let Served::Hyper(connection) = &mut self.served {
+            Pin::new(&mut **connection).graceful_shutdown();
+        }
+    }
+
+    /// Serves until the connection is over. What hyper, or a stream, could not send or read is the client's affair: it is
+    /// gone.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        loop {
+            match &mut self.served {
+                Served::Hyper(connection) => {
+                    if Pin::new(&mut **connection).poll(cx).is_ready() {
+                        return Poll::Ready(());
+                    }
+                    let Some(handed) = self.wire.take_handed() else { return Poll::Pending };
+                    let stream = Served::Stream(Stream::new(handed));
+                    if let Served::Hyper(connection) = mem::replace(&mut self.served, stream) {
+                        self.wire.unread(&connection.into_parts().read_buf);
+                    }
+                }
+                Served::Stream(stream) => match ready!(stream.poll(cx, &mut self.wire)) {
+                    End::Reusable if !self.is_closing => {
+                        self.served = Self::hyper(&self.wire, &self.service, &self.config);
+                    }
+                    End::Reusable | End::Close => {
+                        let _sent_or_gone = Pin::new(&mut self.wire).poll_shutdown(cx);
+                        return Poll::Ready(());
+                    }
+                    End::Gone => return Poll::Ready(()),
+                },
+            }
+        }
+    }
 }
 
 /// A stream that was left for a connection that has ended is dropped with it.
