@@ -130,6 +130,8 @@ fn reason(reason: &CancelReason) -> String {
     match reason {
         CancelReason::Cancelled(_) => "cancelled by the client".into(),
         CancelReason::Disconnected => "its stream is closed".into(),
-        other => format!("{other:?}").to_lowercase(),
+        other @ (CancelReason::Deadline(_) | CancelReason::Ended | CancelReason::Shutdown | _) => {
+            format!("{other:?}").to_lowercase()
+        }
     }
 }

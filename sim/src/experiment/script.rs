@@ -250,7 +250,7 @@ impl fmt::Display for Length {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micros = self.0.as_micros();
         let units = [(60_000_000, "m"), (1_000_000, "s"), (1_000, "ms"), (1, "us")];
-        let fits = units.iter().find(|(unit, _)| micros % unit == 0 && micros >= *unit);
+        let fits = units.iter().find(|(unit, _)| micros.is_multiple_of(*unit) && micros >= *unit);
         let (unit, name) = fits.unwrap_or(&(1, "us"));
         write!(f, "{}{name}", micros / unit)
     }

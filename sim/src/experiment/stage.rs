@@ -384,7 +384,7 @@ impl Stage {
             request: name.into(),
             client: self.state(name),
             response: self.response(name).is_some(),
-            signal: signals.map(|wire| signal_of(&wire.text)).last().unwrap_or(Signal::None),
+            signal: signals.map(|wire| signal_of(&wire.text)).next_back().unwrap_or(Signal::None),
             ignored: ignored.into_iter().map(|(_, ignored)| ignored).collect(),
         }
     }

@@ -252,7 +252,13 @@ impl<S: Service> Network<S> {
             Input::Response { wire, .. } => (*wire, "a response"),
             Input::Progress { wire, .. } => (*wire, "progress"),
             Input::Cancelled { wire } => (*wire, "a cancellation"),
-            _ => return self.client.handle_input(self.executor.now(), input),
+            Input::NotSent { .. }
+            | Input::StreamLost { .. }
+            | Input::Acknowledged { .. }
+            | Input::Notice { .. }
+            | Input::ListenEnded { .. }
+            | Input::LinkLost
+            | Input::LinkUp => return self.client.handle_input(self.executor.now(), input),
         };
         let before = self.client.counters();
         self.client.handle_input(self.executor.now(), input);

@@ -1,6 +1,6 @@
 //! The experiment that is stepped with keys. On a terminal a key acts at once; else each byte of the input is a key.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ struct Session {
 }
 
 impl Session {
-    fn run(mut self, input: impl Read, out: &mut impl Write) -> io::Result<()> {
+    fn run(mut self, input: impl BufRead, out: &mut impl Write) -> io::Result<()> {
         write!(out, "{HELP}\r\n")?;
         for byte in input.bytes() {
             let key = char::from(byte?);
