@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use steady_core::id::Attempt;
 
-use super::{Herd, Retry, millis};
+use super::{Herd, millis};
 
 /// The length of a window.
 pub const WINDOW: Duration = Duration::from_millis(100);
@@ -27,6 +27,8 @@ pub struct AttemptWindows {
     pub share_permille: u32,
     /// The share that the policy puts into the busiest window, in thousandths, rounded up.
     pub policy_permille: u32,
+    /// The most clients that may fall into one window: that share of the fleet, and a fifth of it on top.
+    pub allowed: u32,
     /// How many begin in each 100 ms after the loss, by the start of those in milliseconds; empty ones are left out.
     pub windows: BTreeMap<u64, u32>,
     #[serde(skip)]
@@ -36,16 +38,17 @@ pub struct AttemptWindows {
 impl AttemptWindows {
     pub(super) fn new(before: usize, herd: &Herd) -> Self {
         let attempt = (0..before).fold(Attempt::FIRST, |attempt, _| attempt.next());
-        let policy_permille = match herd.retry {
-            Retry::Jittered | Retry::Fixed(_) => herd.backoff.share_permille(attempt, WINDOW),
-        };
+        // Exact, where thousandths are not: a fleet of a million has windows of 12,500.
+        let (window, ceiling) = (WINDOW.as_nanos(), herd.backoff.ceiling(attempt).as_nanos().max(WINDOW.as_nanos()));
+        let allowed = u128::from(herd.clients) * window * 12 / (ceiling * 10);
         Self {
             attempt: attempt.number(),
             clients: 0,
             busiest: 0,
             busiest_at_ms: 0,
             share_permille: 0,
-            policy_permille,
+            policy_permille: herd.backoff.share_permille(attempt, WINDOW),
+            allowed: u32::try_from(allowed).unwrap_or(u32::MAX).min(herd.clients),
             windows: BTreeMap::new(),
             times: Vec::new(),
         }
@@ -80,6 +83,6 @@ impl AttemptWindows {
     /// Whether the busiest window holds at most a fifth more than the policy says.
     #[must_use]
     pub fn keeps_its_share(&self) -> bool {
-        self.share_permille * 10 <= self.policy_permille * 12
+        self.busiest <= self.allowed
     }
 }
