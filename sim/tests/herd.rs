@@ -7,7 +7,8 @@ use steady_sim::herd::{Herd, HerdReport, Retry, run};
 
 fn lose_for(seconds: u64, backoff: Backoff) -> HerdReport {
     let report = run(&Herd { outage: Duration::from_secs(seconds), backoff, ..Herd::default() });
-    let shares: Vec<_> = report.attempts.iter().map(|windows| (windows.busiest, windows.allowed)).collect();
+    let shares: Vec<_> =
+        report.attempts.iter().map(|windows| (windows.busiest, windows.busiest_anywhere, windows.allowed)).collect();
     println!("{seconds} s: {shares:?}, last back after {} ms", report.last_back_ms);
     assert_eq!((report.clients, report.back), (10_000, 10_000));
     assert_eq!((report.not_new, report.before_refetch), (0, 0));
@@ -32,6 +33,16 @@ fn ten_thousand_clients_keep_to_the_share_of_full_jitter_and_all_are_back_within
         let first_pauses_are_used = (380..=430).contains(&report.attempts[0].share_permille);
         assert!(first_pauses_are_used, "{}", report.attempts[0].share_permille);
         assert!(report.attempts.len() >= if seconds == 20 { 7 } else { 1 });
+    }
+}
+
+#[test]
+fn a_hundred_thousand_clients_keep_to_their_share_wherever_a_window_begins() {
+    let report = run(&Herd { clients: 100_000, outage: Duration::from_secs(10), ..Herd::default() });
+    assert!(report.holds());
+    for windows in &report.attempts {
+        let (busiest, allowed) = (windows.busiest_anywhere, windows.allowed);
+        assert!(busiest <= allowed, "attempt {}: {busiest} of {allowed}", windows.attempt);
     }
 }
 

@@ -19,10 +19,13 @@ pub struct AttemptWindows {
     pub attempt: u16,
     /// Clients that made it.
     pub clients: u32,
-    /// The most of them in any 100 ms, wherever those begin.
+    /// The most of them in one of the windows, which are counted from the loss.
     pub busiest: u32,
-    /// When those 100 ms begin, in milliseconds after the loss.
+    /// When that window begins, in milliseconds after the loss.
     pub busiest_at_ms: u64,
+    /// The most of them in any 100 ms, wherever those begin. Of many windows that hold 125 clients each by the policy, the
+    /// luckiest holds a quarter more by chance alone; in a fleet of 100,000 it stays within the fifth too.
+    pub busiest_anywhere: u32,
     /// The share of the fleet that is, in thousandths.
     pub share_permille: u32,
     /// The share that the policy puts into the busiest window, in thousandths, rounded up.
@@ -46,6 +49,7 @@ impl AttemptWindows {
             clients: 0,
             busiest: 0,
             busiest_at_ms: 0,
+            busiest_anywhere: 0,
             share_permille: 0,
             policy_permille: herd.backoff.share_permille(attempt, WINDOW),
             allowed: u32::try_from(allowed).unwrap_or(u32::MAX).min(herd.clients),
@@ -60,7 +64,7 @@ impl AttemptWindows {
         self.times.push(after_the_loss);
     }
 
-    /// Slides a window over all times.
+    /// Finds the busiest windows.
     pub(super) fn finish(&mut self, herd: &Herd) {
         self.times.sort_unstable();
         let mut first = 0;
@@ -69,9 +73,11 @@ impl AttemptWindows {
                 first += 1;
             }
             let count = u32::try_from(last + 1 - first).unwrap_or(u32::MAX);
-            if count > self.busiest {
-                self.busiest = count;
-                self.busiest_at_ms = self.times.get(first).map(|from| millis(*from)).unwrap_or_default();
+            self.busiest_anywhere = self.busiest_anywhere.max(count);
+        }
+        for (start, count) in &self.windows {
+            if *count > self.busiest {
+                (self.busiest, self.busiest_at_ms) = (*count, *start);
             }
         }
         self.clients = u32::try_from(self.times.len()).unwrap_or(u32::MAX);
