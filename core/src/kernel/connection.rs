@@ -86,7 +86,7 @@ impl<S: Service, L: Link> Connection<S, L> {
     pub fn new(service: impl Into<Arc<S>>, link: L, ports: Ports, config: ServerConfig) -> Self {
         Self {
             watch: Watch::new(config.shutdown.clone()),
-            engine: Engine::new(service.into(), ports, config),
+            engine: Engine::new(service.into(), ports, config, Transport::Stdio),
             link,
             staging: Staging::default(),
             alarm: Alarm::default(),
@@ -217,7 +217,7 @@ impl<S: Service, L: Link> Connection<S, L> {
             let Engine { ports, config, .. } = &self.engine;
             if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
                 self.drains_since = Some(now);
-                self.engine.drain(now, Transport::Stdio);
+                self.engine.drain(now);
             }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();

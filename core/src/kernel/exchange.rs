@@ -67,11 +67,11 @@ impl<S: Service> Exchange<S> {
         config: ServerConfig,
         receive: impl FnOnce(&mut Engine<S>, Instant),
     ) -> Self {
-        let mut engine = Engine::new(service, ports, config);
+        let mut engine = Engine::new(service, ports, config, Transport::Http);
         let now = engine.ports.timer.now();
         let watch = Watch::new(engine.config.shutdown.clone());
         if engine.config.shutdown.is_draining() {
-            engine.drain(now, Transport::Http);
+            engine.drain(now);
         }
         receive(&mut engine, now);
         Self { engine, alarm: Alarm::default(), watch, over: false }
@@ -81,7 +81,7 @@ impl<S: Service> Exchange<S> {
     /// on to their answer.
     pub fn end_listen(&mut self) {
         let now = self.engine.ports.timer.now();
-        self.engine.drain(now, Transport::Http);
+        self.engine.drain(now);
     }
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
@@ -124,7 +124,7 @@ impl<S: Service> Exchange<S> {
             let now = self.engine.ports.timer.now();
             let Engine { ports, config, .. } = &self.engine;
             if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
-                self.engine.drain(now, Transport::Http);
+                self.engine.drain(now);
             }
             if self.watch.is_cut(now) {
                 self.engine.cut(now);
