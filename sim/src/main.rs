@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod commands;
 #[cfg(feature = "live")]
 mod live;
 mod show;

@@ -37,3 +37,15 @@ fn bad_input_is_explained() {
     assert_eq!(code, Some(2));
     assert!(err.contains("demo"), "{err}");
 }
+
+#[test]
+fn a_shell_is_told_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, out, err) = steady_sim(&["completions", shell]);
+        assert_eq!(code, Some(0), "{err}");
+        assert!(out.contains("demo") && out.contains("completions"), "{shell}: {out}");
+    }
+    let (code, _, err) = steady_sim(&["completions", "tcsh"]);
+    assert_eq!(code, Some(2));
+    assert!(err.contains("bash"), "it names the shells that it knows: {err}");
+}

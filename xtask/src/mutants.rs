@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 
 const CORE: &str = "mcp-steady-core";
 
-/// A part of core, and the test binaries that are likely to notice a change in it; `lib` stands for the unit tests.
+/// A part of core, and the test binaries that are likely to notice a change in it; `lib` stands for the unit tests of its
+/// modules, `lib::MODULE` for those of another one.
 struct Area {
     name: &'static str,
     modules: &'static [&'static str],
@@ -30,7 +31,7 @@ struct Area {
 const AREAS: &[Area] = &[
     Area { name: "coordinator", modules: &["coordinator"], near: &["coordinator", "leaves"] },
     Area { name: "client", modules: &["client"], near: &["client"] },
-    Area { name: "outbound", modules: &["outbound"], near: &["outbound"] },
+    Area { name: "outbound", modules: &["outbound"], near: &["outbound", "lib::kernel::queue", "retention"] },
     Area {
         name: "leaves",
         modules: &["request", "deadline", "progress", "retry", "backoff", "follow", "id", "time", "transport"],
@@ -179,13 +180,16 @@ impl Options {
 impl Area {
     fn shard(&self) -> Shard {
         let globs = |module| [format!("core/src/{module}.rs"), format!("core/src/{module}/**")];
-        let only = format!("not kind(lib) or test(/^({})::/)", self.modules.join("|"));
-        let near = |test: &&str| if *test == "lib" { "--lib".to_string() } else { format!("--test={test}") };
+        let unit_tests = |test: &str| test == "lib" || test.starts_with("lib::");
+        let own = self.modules.iter().copied().filter(|_| self.near.contains(&"lib"));
+        let modules: Vec<&str> = own.chain(self.near.iter().filter_map(|test| test.strip_prefix("lib::"))).collect();
+        let only = format!("not kind(lib) or test(/^({})::/)", modules.join("|"));
+        let near = |test: &&str| if unit_tests(test) { "--lib".to_string() } else { format!("--test={test}") };
         Shard {
             name: self.name.to_string(),
             files: self.modules.iter().flat_map(globs).collect(),
             near: self.near.iter().map(near).collect(),
-            only: self.near.contains(&"lib").then_some(only),
+            only: (!modules.is_empty()).then_some(only),
         }
     }
 }
@@ -357,7 +361,7 @@ mod tests {
             .collect();
         stems.sort_unstable();
         assert_eq!(modules, stems);
-        for test in AREAS.iter().flat_map(|area| area.near).filter(|test| **test != "lib") {
+        for test in AREAS.iter().flat_map(|area| area.near).filter(|test| !test.starts_with("lib")) {
             let path = core().join("tests").join(test);
             assert!(path.join("main.rs").exists() || path.with_extension("rs").exists(), "{test}");
         }

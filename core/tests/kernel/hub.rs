@@ -350,8 +350,8 @@ fn an_exchange_is_a_stream_of_changes_with_an_end() {
     let (hub, world) = (Hub::new(), World::default());
     let served = hub.clone();
     let service = Arc::new(Fun::new(move |call, cx| served.listen(&call, &cx)));
-    let start =
-        || Exchange::start(Arc::clone(&service), world.ports(), ServerConfig::default(), &listen("s", &asked()));
+    let config = ServerConfig::default();
+    let start = || Exchange::start(Arc::clone(&service), world.ports(), config.clone(), &listen("s", &asked()));
     let (mut one, two) = (start(), start());
     assert_eq!(said(&mut one), [r#""s" ack {"resourceSubscriptions":["x:a","x:b"],"toolsListChanged":true}"#]);
     hub.resource_updated("x:b");
@@ -361,7 +361,7 @@ fn an_exchange_is_a_stream_of_changes_with_an_end() {
     drop(two);
     assert_eq!(hub.counters().open, 1, "rule C1");
     hub.tools_changed();
-    one.end_listen();
+    config.shutdown.drain();
     assert_eq!(said(&mut one), ["\"s\" tools/list_changed", "\"s\" ok", "end"], "rule L4: the result is the last");
     assert_eq!(left(&hub), (0, 0, 0));
     assert_eq!(world.running(), 0, "no handler ran for it");

@@ -12,6 +12,7 @@ mod input;
 mod metrics;
 mod pressure;
 mod shutdown;
+mod signalled;
 mod silence;
 mod stats;
 #[cfg(feature = "tracing")]

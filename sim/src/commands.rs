@@ -1,0 +1,31 @@
+//! The subcommands: one file each, with its arguments and what it does.
+//!
+//! A new one is a file here, a line in [`Command`] and a line in [`run`]. Exit codes of all of them: 0 what was asked for
+//! holds, 1 it does not, 2 the command could not do its work (a wrong argument, a file that cannot be read).
+
+mod completions;
+mod demo;
+#[cfg(feature = "live")]
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    Demo(demo::Args),
+    #[cfg(feature = "live")]
+    Serve(serve::Args),
+    Completions(completions::Args),
+}
+
+/// Runs a command to its end.
+pub(crate) fn run(command: Command) -> ExitCode {
+    match command {
+        Command::Demo(args) => demo::run(&args),
+        #[cfg(feature = "live")]
+        Command::Serve(args) => serve::run(&args),
+        Command::Completions(args) => completions::run(&args),
+    }
+}

@@ -1,0 +1,25 @@
+//! `steady-sim serve`: the inventory server, on a real transport.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Serves the inventory server: reserve_inventory, get_reservation, slow_count.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Over standard input and output.
+    #[arg(long, required_unless_present = "http", conflicts_with = "http")]
+    stdio: bool,
+    /// Over HTTP at this address: POST http://ADDR/mcp.
+    #[arg(long, value_name = "ADDR")]
+    http: Option<String>,
+    /// The ledger file; it is created if it does not exist.
+    #[arg(long, value_name = "FILE")]
+    ledger: PathBuf,
+    /// Who calls, as far as idempotency keys are concerned: nobody is authenticated.
+    #[arg(long, default_value = "local", value_name = "NAME")]
+    principal: String,
+}
+
+pub(super) fn run(args: &Args) -> ExitCode {
+    crate::live::serve(args.http.as_deref(), &args.ledger, &args.principal)
+}
