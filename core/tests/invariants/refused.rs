@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use steady_core::follow;
 use steady_core::id::WireId;
+use steady_core::legacy::Effect as Session;
+use steady_core::legacy::Revision::{V2025_03_26, V2025_11_25};
 use steady_core::mrtr::StateError;
 use steady_core::outbound::Lost;
 use steady_core::request::Terminal::{Cancelled, Completed, IdleTimeout, Lost as Gone};
@@ -136,6 +138,11 @@ refused! {
     hub_4_what_waits_is_bounded: ((1, 1), (3, 3)), not ((2, 1), (3, 3)), ((1, 1), (4, 3));
     hub_5_an_end_is_an_end: (true, false), not (true, true);
     hub_6_a_waiter_is_woken_once: (true, true, true), not (true, true, false), (false, true, true), (true, false, true);
+    leg_1_no_handler_without_a_handshake: (true, true), not (false, true);
+    leg_2_no_change_before_the_client_is_ready: (true, Session::Announce), not (false, Session::Announce);
+    leg_3_batches_of_one_revision: (Some(V2025_03_26), Session::Unpack),
+        not (Some(V2025_11_25), Session::Unpack), (None, Session::Unpack), (Some(V2025_03_26), Session::Nothing);
+    leg_4_the_end_stays: (true, true), not (true, false);
     seal_1_it_opens_for_its_own_alone: (&Err::<(), _>(StateError::OtherCaller)), not (&Ok(())), (&Err::<(), _>(StateError::Expired));
     seal_2_no_changed_text_opens: (&Err::<(), _>(StateError::Forged)), not (&Ok(())), (&Err::<(), _>(StateError::Expired));
     seal_3_a_failure_spends_nothing: (&Err::<(), _>(StateError::Expired), 0), not (&Err::<(), _>(StateError::Expired), 1), (&Ok(()), 0);

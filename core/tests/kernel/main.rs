@@ -8,6 +8,7 @@ mod exchange;
 mod handlers;
 mod hub;
 mod input;
+mod legacy;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;

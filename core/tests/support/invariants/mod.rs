@@ -7,6 +7,7 @@
 
 mod client;
 mod coordinator;
+mod legacy;
 mod listener;
 mod mrtr;
 mod outbound;
@@ -17,6 +18,7 @@ mod task;
 
 pub(crate) use client::*;
 pub(crate) use coordinator::*;
+pub(crate) use legacy::*;
 pub(crate) use listener::*;
 pub(crate) use mrtr::*;
 pub(crate) use outbound::*;
