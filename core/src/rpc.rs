@@ -49,12 +49,18 @@ pub mod method {
     pub const RESOURCES_LIST_CHANGED: &str = "notifications/resources/list_changed";
     /// Says that a resource has changed.
     pub const RESOURCES_UPDATED: &str = "notifications/resources/updated";
-    /// The state of a task (rule K6).
-    pub const TASKS: &str = "notifications/tasks";
     /// The resources of a server.
     pub const RESOURCES_LIST: &str = "resources/list";
     /// The templates of resources of a server.
     pub const RESOURCE_TEMPLATES_LIST: &str = "resources/templates/list";
     /// Reads a resource.
     pub const RESOURCES_READ: &str = "resources/read";
+    /// The state of a durable task (rule K4).
+    pub const TASKS_GET: &str = "tasks/get";
+    /// Input for a durable task (rule K4).
+    pub const TASKS_UPDATE: &str = "tasks/update";
+    /// The wish that a durable task ends (rule K3).
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
+    /// The state of a durable task, on a listen stream (rule K6).
+    pub const TASKS_NOTICE: &str = "notifications/tasks";
 }

@@ -45,7 +45,7 @@ fn tell(line: &str) -> String {
     match message["method"].as_str() {
         Some(method::ACKNOWLEDGED) => format!("{id} ack {}", params["notifications"]),
         Some(method::CANCELLED) => format!("cancelled {}", params["requestId"]),
-        Some(method::TASKS) => format!("{id} task {} {}", params["taskId"], params["status"]),
+        Some(method::TASKS_NOTICE) => format!("{id} task {} {}", params["taskId"], params["status"]),
         Some(name) => {
             let name = name.strip_prefix("notifications/").expect("a notification");
             format!("{id} {name} {}", params["uri"].as_str().unwrap_or_default()).trim_end().to_owned()

@@ -180,12 +180,7 @@ impl<S: Service> Network<S> {
                     self.finished.insert(call, (self.now(), finished));
                 }
                 // This client neither subscribes nor follows tasks.
-                Output::Listen { .. }
-                | Output::Gap { .. }
-                | Output::Notice { .. }
-                | Output::Unsubscribed { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. } => {}
+                Output::Listen { .. } | Output::Gap { .. } | Output::Notice { .. } | Output::Unsubscribed { .. } => {}
             }
         }
     }

@@ -125,7 +125,7 @@ impl Topic {
             Refetch::Prompts => method::PROMPTS_LIST_CHANGED,
             Refetch::Resources => method::RESOURCES_LIST_CHANGED,
             Refetch::Resource { .. } => method::RESOURCES_UPDATED,
-            Refetch::Task { .. } => method::TASKS,
+            Refetch::Task { .. } => method::TASKS_NOTICE,
         }
     }
 
