@@ -25,7 +25,7 @@ fn keep_their_share(report: &HerdReport) {
 }
 
 #[test]
-fn ten_thousand_clients_keep_to_the_share_of_full_jitter_and_all_are_back_within_the_cap() {
+fn row_80_ten_thousand_clients_keep_to_the_share_of_full_jitter_and_all_are_back_within_the_cap() {
     for seconds in [0, 1, 20] {
         let report = lose_for(seconds, Backoff::default());
         keep_their_share(&report);

@@ -7,6 +7,7 @@ mod clock;
 mod forward_proxy;
 mod listens;
 mod proxies;
+mod recovery;
 mod refusals;
 mod rows;
 mod streams;
