@@ -5,5 +5,6 @@
 
 pub mod demo;
 pub mod lab;
+pub mod swarm;
 pub mod wire;
 pub mod world;

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 
 use steady_sim::demo::{Report, Section};
+use steady_sim::swarm::Violation;
 
 /// Says that a command could not do its work. Exit code 2, as for a wrong command line.
 #[expect(clippy::print_stderr, reason = "errors of a command go to standard error")]
@@ -23,13 +24,24 @@ pub(crate) fn report(report: &Report, json: bool, verbose: bool) -> ExitCode {
         let paint = Paint(out.is_terminal());
         people(&mut out, report, paint, verbose)
     };
+    exit(printed, report.holds())
+}
+
+/// How a command ends that has printed what it found.
+pub(crate) fn exit(printed: io::Result<()>, holds: bool) -> ExitCode {
     match printed {
-        Ok(()) if report.holds() => ExitCode::SUCCESS,
+        Ok(()) if holds => ExitCode::SUCCESS,
         Ok(()) => ExitCode::FAILURE,
         // Whoever closed the pipe has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => failed(&format!("cannot write: {error}")),
     }
+}
+
+/// A broken promise in one line.
+pub(crate) fn violation(violation: &Violation) -> String {
+    let check = serde_json::to_value(violation.check).unwrap_or_default();
+    format!("{} at {} ms: {}", check.as_str().unwrap_or_default(), violation.at / 1_000_000, violation.what)
 }
 
 #[derive(serde::Serialize)]
