@@ -28,6 +28,7 @@ mod client;
 mod error;
 mod lease;
 mod operator;
+mod port;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -76,6 +77,9 @@ use store::Tx;
 /// assert_eq!(tasks.get("tenant-1", &task.id)?.status, Status::Completed);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// It is the kernel's [`TaskStore`](steady_core::kernel::tasks::TaskStore) and
+/// [`TaskQueue`](steady_core::kernel::tasks::TaskQueue): a server serves it, and a worker of the kernel works on it.
 ///
 /// All methods block but those named `_async`, which hand their work over at once, as
 /// [`Ledger::execute_async`](crate::Ledger::execute_async) does: it is done even if the future is dropped.

@@ -22,6 +22,16 @@ impl Body {
         serde_json::to_string(value).map(|text| Self(text.into())).map_err(|_| TaskError::Encoding)
     }
 
+    /// This JSON text, as it is.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::Encoding`]: it is no JSON.
+    pub fn from_json(text: &str) -> Result<Self, TaskError> {
+        serde_json::from_str::<&serde_json::value::RawValue>(text).map_err(|_| TaskError::Encoding)?;
+        Ok(Self(text.into()))
+    }
+
     /// The text.
     #[must_use]
     pub fn json(&self) -> &str {
@@ -35,6 +45,10 @@ impl Body {
     /// [`TaskError::Encoding`]: it has another type.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, TaskError> {
         decode(self.0.as_bytes()).ok_or(TaskError::Encoding)
+    }
+
+    pub(super) fn into_json(self) -> Box<str> {
+        self.0
     }
 
     /// The text as it was stored.

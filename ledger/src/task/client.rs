@@ -174,10 +174,16 @@ impl Tasks {
     ///
     /// [`TaskError::Ledger`].
     pub fn last_revision(&self) -> Result<Revision, TaskError> {
-        self.read(|tx| {
-            let sql = "SELECT last FROM ledger_task_revision";
-            Ok(store::revision(tx.conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
-        })
+        self.read(last_revision)
+    }
+
+    /// As [`Tasks::last_revision`], without blocking.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tasks::last_revision`].
+    pub fn last_revision_async(&self) -> impl Future<Output = Result<Revision, TaskError>> + Send + use<> {
+        self.submit(Ok(self.unit("tasks/changed", last_revision)))
     }
 
     /// Calls `callback` whenever this handle or a clone of it changed a task, once that is durable and before the one who
@@ -338,6 +344,11 @@ fn answer(tx: &Tx<'_>, principal: &str, id: &TaskId, answers: &BTreeMap<Box<str>
         Decided::Write(record) => store::save(tx, id, &record, None),
         Decided::Stay | Decided::ObserveCancel => Err(store::corrupt("a task has open inputs and does not wait")),
     }
+}
+
+fn last_revision(tx: &Tx<'_>) -> Result<Revision, TaskError> {
+    let sql = "SELECT last FROM ledger_task_revision";
+    Ok(store::revision(tx.conn.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
 }
 
 fn changed_since(tx: &Tx<'_>, since: Revision, limit: u32) -> Result<Vec<Changed>, TaskError> {

@@ -4,6 +4,7 @@ mod client;
 mod doubt;
 mod inputs;
 mod model;
+mod port;
 mod races;
 mod time;
 mod worker;
