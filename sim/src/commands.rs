@@ -5,6 +5,7 @@
 
 mod completions;
 mod demo;
+mod lab;
 mod replay;
 #[cfg(feature = "live")]
 mod serve;
@@ -19,6 +20,7 @@ pub(crate) enum Command {
     Demo(demo::Args),
     Swarm(swarm::Args),
     Replay(replay::Args),
+    Lab(lab::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
@@ -30,6 +32,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Demo(args) => demo::run(&args),
         Command::Swarm(args) => swarm::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Lab(args) => lab::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

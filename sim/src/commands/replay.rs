@@ -1,7 +1,7 @@
 //! `steady-sim replay`: a list of events, step by step.
 
-use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::Serialize;
@@ -42,7 +42,7 @@ struct Json<'a> {
 
 pub(super) fn run(args: &Args) -> ExitCode {
     let name = args.file.display();
-    let text = match read(&args.file) {
+    let text = match show::read_text(&args.file, LONGEST) {
         Ok(text) => text,
         Err(error) => return show::failed(&format!("{name}: {error}")),
     };
@@ -73,17 +73,6 @@ pub(super) fn run(args: &Args) -> ExitCode {
         people(&mut out, &run)
     };
     show::exit(printed, holds)
-}
-
-fn read(path: &Path) -> io::Result<String> {
-    let file: Box<dyn Read> =
-        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(path)?) };
-    let mut text = String::new();
-    file.take(LONGEST + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > LONGEST {
-        return Err(io::Error::other(format!("it has more than {LONGEST} bytes")));
-    }
-    Ok(text)
 }
 
 fn people(out: &mut impl Write, run: &swarm::Run) -> io::Result<()> {

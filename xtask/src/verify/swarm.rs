@@ -58,9 +58,8 @@ fn found(text: &str, seeds: u64) -> Result<Found, Error> {
     }
     let hash = answer.get("hash").and_then(Value::as_str).filter(|hash| !hash.is_empty());
     let hash = hash.ok_or_else(|| Error::check("the swarm names no hash"))?.to_string();
-    let figures =
-        [("seeds", ""), ("requests", ""), ("requests_per_minute", " a minute"), ("run_twice", " of the seeds twice")];
-    let text = figures.map(|(name, unit)| format!("{} {name}{unit}", number(name))).join(", ");
+    let (requests, pace, twice) = (number("requests"), number("requests_per_minute"), number("run_twice"));
+    let text = format!("{seeds} seeds, {requests} requests, {pace} a minute; {twice} of the seeds twice");
     Ok(Found { hash, text })
 }
 
