@@ -7,8 +7,10 @@ mod completions;
 mod demo;
 mod herd;
 mod lab;
+mod replay;
 #[cfg(feature = "live")]
 mod serve;
+mod swarm;
 
 use std::process::ExitCode;
 
@@ -18,6 +20,8 @@ use clap::Subcommand;
 pub(crate) enum Command {
     Demo(demo::Args),
     Herd(herd::Args),
+    Swarm(swarm::Args),
+    Replay(replay::Args),
     Lab(lab::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
@@ -29,6 +33,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Herd(args) => herd::run(&args),
+        Command::Swarm(args) => swarm::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),

@@ -8,5 +8,6 @@ pub mod experiment;
 pub mod herd;
 pub mod lab;
 mod suggest;
+pub mod swarm;
 pub mod wire;
 pub mod world;
