@@ -7,9 +7,6 @@ use steady_sim::herd::{Herd, HerdReport, Retry, run};
 
 fn lose_for(seconds: u64, backoff: Backoff) -> HerdReport {
     let report = run(&Herd { outage: Duration::from_secs(seconds), backoff, ..Herd::default() });
-    let shares: Vec<_> =
-        report.attempts.iter().map(|windows| (windows.busiest, windows.busiest_anywhere, windows.allowed)).collect();
-    println!("{seconds} s: {shares:?}, last back after {} ms", report.last_back_ms);
     assert_eq!((report.clients, report.back), (10_000, 10_000));
     assert_eq!((report.not_new, report.before_refetch), (0, 0));
     report
