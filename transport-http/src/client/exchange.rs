@@ -42,6 +42,13 @@ struct Tried {
     renegotiated: bool,
 }
 
+/// What to do before it is sent once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Remedy {
+    Nothing,
+    Refresh,
+}
+
 /// The end of a request, and what is left of its stream.
 struct Ended {
     end: Result<String, Unanswered>,
@@ -87,6 +94,7 @@ impl Exchange {
     async fn answered(&self, sink: Option<&mpsc::Sender<Item>>) -> Ended {
         let (mut tried, mut rejected) = (Tried::default(), None);
         loop {
+            let read = self.endpoint.schemas.times_read();
             let request = match self.request(rejected.take()).await {
                 Ok(request) => request,
                 Err(why) => return Ended::without(Unanswered::Refused(why)),
@@ -117,28 +125,32 @@ impl Exchange {
             let Read { end, rest } = reader.read(response).await;
             let rest = rest.map(|body| (connection, body));
             let Ok(answer) = end else { return Ended { end, rest } };
-            if self.is_to_be_sent_again(&answer, &mut tried).await {
-                if let Some((connection, body)) = rest {
-                    self.endpoint.pool.drain(connection, body).await;
-                }
-                continue;
+            let Some(remedy) = self.remedy(&answer, &mut tried) else {
+                return Ended { end: Ok(self.learned(answer)), rest };
+            };
+            // What comes next may need the place of this connection.
+            if let Some((connection, body)) = rest {
+                self.endpoint.pool.drain(connection, body).await;
             }
-            return Ended { end: Ok(self.learned(answer)), rest };
+            if remedy == Remedy::Refresh && !self.refresh_after(read).await {
+                return Ended { end: Ok(answer), rest: None };
+            }
         }
     }
 
-    /// Whether the server did not take it, and the reason is gone now.
-    async fn is_to_be_sent_again(&self, answer: &str, tried: &mut Tried) -> bool {
-        let Ok(Message::Response { body: Body::Error(error), .. }) = rpc::parse(answer) else { return false };
-        let Some([Some(number), data]) = members(error.get(), &["code", "data"]) else { return false };
+    /// If the server did not take it, what may help.
+    fn remedy(&self, answer: &str, tried: &mut Tried) -> Option<Remedy> {
+        let Ok(Message::Response { body: Body::Error(error), .. }) = rpc::parse(answer) else { return None };
+        let [Some(number), data] = members(error.get(), &["code", "data"])? else { return None };
+        let untried = |tried: &mut bool| !std::mem::replace(tried, true);
         match number.parse() {
-            Ok(code::UNSUPPORTED_VERSION) => {
-                data.is_some_and(names_our_revision) && !std::mem::replace(&mut tried.renegotiated, true)
+            Ok(code::UNSUPPORTED_VERSION) if data.is_some_and(names_our_revision) => {
+                untried(&mut tried.renegotiated).then_some(Remedy::Nothing)
             }
             Ok(code::HEADER_MISMATCH) if *self.method == *method::TOOLS_CALL => {
-                !std::mem::replace(&mut tried.refreshed, true) && self.refresh().await
+                untried(&mut tried.refreshed).then_some(Remedy::Refresh)
             }
-            Ok(_) | Err(_) => false,
+            Ok(_) | Err(_) => None,
         }
     }
 
@@ -152,6 +164,12 @@ impl Exchange {
         let mut text = Vec::new();
         encode::result(&mut text, &self.id, &kept);
         String::from_utf8(text).unwrap_or(answer)
+    }
+
+    /// Has all tools read that were not since `read`: of many calls that miss their headers one reads for all.
+    async fn refresh_after(&self, read: u64) -> bool {
+        let _turn = self.endpoint.refreshing.lock().await;
+        self.endpoint.schemas.times_read() != read || self.refresh().await
     }
 
     /// Reads all tools afresh; whether that worked.
@@ -171,7 +189,10 @@ impl Exchange {
             let Ok(Message::Response { body: Body::Result(result), .. }) = rpc::parse(&answer) else { return false };
             match members(result.get(), &["nextCursor"]) {
                 Some([Some(next)]) if next != "null" => cursor = format!(",\"cursor\":{next}"),
-                Some(_) => return true,
+                Some(_) => {
+                    self.endpoint.schemas.all_read();
+                    return true;
+                }
                 None => return false,
             }
         }
