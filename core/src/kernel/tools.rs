@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::context::Context;
-use super::service::{Answer, Call, Outcome, Service, read_json};
+use super::service::{Answer, Call, Outcome, Service, key_text, read_json};
+use crate::idempotency::Key;
 use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method, scan};
 
 /// What a tool answers: content for a model, and data for a program.
@@ -79,6 +80,18 @@ impl ToolCall {
     /// -32602 with the place that does not fit.
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
         read_json(&self.arguments, "arguments")
+    }
+
+    /// The idempotency key of this call: as [`Call::idempotency_key`], and from the argument of this name too, if the tool
+    /// has one for it.
+    ///
+    /// # Errors
+    /// -32602 if a key is malformed, or two places carry different ones.
+    pub fn idempotency_key(&self, argument: Option<&str>) -> Result<Option<Key>, RpcError> {
+        let Some(name) = argument else { return self.call.idempotency_key(None) };
+        let twice = || RpcError::invalid_params(format!("arguments must not name {name} twice"));
+        let [found] = scan::members(&self.arguments, &[name]).ok_or_else(twice)?;
+        self.call.idempotency_key(key_text(found)?.as_deref())
     }
 }
 

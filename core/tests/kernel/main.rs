@@ -7,10 +7,12 @@ mod client;
 mod exchange;
 mod handlers;
 mod input;
+mod legacy;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;
 mod shutdown;
+mod signalled;
 mod silence;
 mod stats;
 #[cfg(feature = "tracing")]
