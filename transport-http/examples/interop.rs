@@ -163,7 +163,7 @@ async fn kill(client: &Client) -> Checked {
     let refetch = loop {
         match listener.next().await {
             ListenEvent::Notice(_) => {}
-            event => break event,
+            event @ (ListenEvent::Refetch(_) | ListenEvent::Ended(_)) => break event,
         }
     };
     let tools = matches!(&refetch, ListenEvent::Refetch(what) if what[..] == [Refetch::Tools]);

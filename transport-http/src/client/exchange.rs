@@ -15,7 +15,7 @@ use steady_core::kernel::Unanswered;
 use steady_core::rpc::{self, Body, Message, PROTOCOL_VERSION, code, encode, members, method, text};
 use tokio::sync::mpsc;
 
-use super::answer::{Read, Reader};
+use super::answer::{Answer, Read, Reader};
 use super::config::Rejected;
 use super::endpoint::Endpoint;
 use super::link::{Item, What};
@@ -31,8 +31,16 @@ pub(super) struct Exchange {
     id: RequestId,
     method: Box<str>,
     name: Option<Box<str>>,
+    /// Of a tool's call: what may have to travel in headers too.
+    arguments: Bytes,
     text: Bytes,
 }
+
+const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// Lines of an ordinary request, so that their map does not grow.
+const LINES: usize = 12;
 
 /// What was tried once more.
 #[derive(Default)]
@@ -67,12 +75,13 @@ impl Exchange {
         let Ok(Message::Request { id, method, params }) = rpc::parse(core::str::from_utf8(&text).ok()?) else {
             return None;
         };
-        let method: Box<str> = method.into();
-        let name = headers::name_param(&method).and_then(|member| {
-            let [name] = members(params?.get(), &[member])?;
-            rpc::text(name?).map(Into::into)
-        });
-        Some(Self { endpoint, id, method, name, text })
+        let found = headers::name_param(&method).zip(params);
+        let found = found.and_then(|(member, params)| members(params.get(), &[member, "arguments"]));
+        let [name, arguments] = found.unwrap_or_default();
+        let name = name.and_then(rpc::text).map(Into::into);
+        let arguments = arguments.map_or(Bytes::from_static(b"{}"), |found| text.slice_ref(found.as_bytes()));
+        let method = method.into();
+        Some(Self { endpoint, id, method, name, arguments, text })
     }
 
     pub(super) const fn id(&self) -> &RequestId {
@@ -124,16 +133,20 @@ impl Exchange {
             };
             let Read { end, rest } = reader.read(response).await;
             let rest = rest.map(|body| (connection, body));
-            let Ok(answer) = end else { return Ended { end, rest } };
-            let Some(remedy) = self.remedy(&answer, &mut tried) else {
-                return Ended { end: Ok(self.learned(answer)), rest };
+            let answer = match end {
+                Ok(answer) => answer,
+                Err(end) => return Ended { end: Err(end), rest },
+            };
+            let Answer { text, is_error } = answer;
+            let Some(remedy) = is_error.then(|| self.remedy(&text, &mut tried)).flatten() else {
+                return Ended { end: Ok(self.learned(text)), rest };
             };
             // What comes next may need the place of this connection.
             if let Some((connection, body)) = rest {
                 self.endpoint.pool.drain(connection, body).await;
             }
             if remedy == Remedy::Refresh && !self.refresh_after(read).await {
-                return Ended { end: Ok(answer), rest: None };
+                return Ended { end: Ok(text), rest: None };
             }
         }
     }
@@ -220,7 +233,7 @@ impl Exchange {
     }
 
     async fn request(&self, rejected: Option<Rejected>) -> Result<http::Request<Full>, Box<str>> {
-        let mut lines = HeaderMap::new();
+        let mut lines = HeaderMap::with_capacity(LINES);
         if let Some(authorize) = &self.endpoint.config.authorize {
             lines.extend(authorize.headers(rejected).await?);
         }
@@ -234,28 +247,30 @@ impl Exchange {
 
     /// The headers of rules H2 and H3.
     fn protocol_headers(&self, lines: &mut HeaderMap) -> Result<(), Box<str>> {
-        let value = |header: &str, value: &str| {
-            HeaderValue::from_str(value).map_err(|_| format!("{header} cannot be written as a header"))
-        };
         lines.insert(HOST, self.endpoint.host.clone());
         lines.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         lines.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         if let Some(credentials) = &self.endpoint.proxy_credentials {
             lines.insert(PROXY_AUTHORIZATION, credentials.clone());
         }
-        let mut set = |name: &str, text: &str| -> Result<(), Box<str>> {
-            let header = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
-            lines.insert(header, value(name, text)?);
-            Ok(())
+        let value = |header: &str, value: &str| {
+            HeaderValue::from_str(value).map_err(|_| format!("{header} cannot be written as a header"))
         };
-        set(headers::PROTOCOL_VERSION, PROTOCOL_VERSION)?;
-        set(headers::METHOD, &self.method)?;
+        lines.insert(PROTOCOL, HeaderValue::from_static(PROTOCOL_VERSION));
+        lines.insert(
+            METHOD,
+            match &*self.method {
+                method::TOOLS_CALL => HeaderValue::from_static(method::TOOLS_CALL),
+                other => value(headers::METHOD, other)?,
+            },
+        );
         let Some(name) = &self.name else { return Ok(()) };
-        set(headers::NAME, &headers::encode_value(name))?;
+        lines.insert(NAME, value(headers::NAME, &headers::encode_value(name))?);
         if *self.method == *method::TOOLS_CALL {
-            let arguments = self.params().and_then(|params| members(params, &["arguments"])).and_then(|[found]| found);
-            for (header, value) in self.endpoint.schemas.headers(name, arguments.unwrap_or("{}"))? {
-                set(&header, &value)?;
+            for (header, text) in self.endpoint.schemas.headers(name, &self.arguments)? {
+                let value = value(&header, &text)?;
+                let header = HeaderName::from_bytes(header.as_bytes()).map_err(|error| error.to_string())?;
+                lines.insert(header, value);
             }
         }
         Ok(())

@@ -93,13 +93,13 @@ impl Schemas {
     ///
     /// # Errors
     /// Why it cannot be called: its annotations, or an argument without a header form.
-    pub(super) fn headers(&self, tool: &str, arguments: &str) -> Result<HeaderLines, Box<str>> {
+    pub(super) fn headers(&self, tool: &str, arguments: &[u8]) -> Result<HeaderLines, Box<str>> {
         let known = self.tools().get(tool).cloned();
         match known {
             None => Ok(HeaderLines::new()),
             Some(Known::Invalid(fault)) => Err(format!("the tool {tool:?} cannot be used: {fault}").into()),
             Some(Known::Mirrored(params)) => {
-                let arguments: Value = serde_json::from_str(arguments).map_err(|error| error.to_string())?;
+                let arguments: Value = serde_json::from_slice(arguments).map_err(|error| error.to_string())?;
                 mirror_params(&params, &arguments).map_err(|error| error.to_string().into())
             }
         }
