@@ -53,7 +53,8 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 fn run_client(prefix: &Path, program: &str, args: &[String]) -> Result<ExitCode, Error> {
     let no_url = || Error::check("the last argument is to be http://HOST:PORT/PATH");
     let (url, args) = args.split_last().ok_or_else(no_url)?;
-    let (server, path) = url.strip_prefix("http://").and_then(|rest| rest.split_once('/')).ok_or_else(no_url)?;
+    let rest = url.strip_prefix("http://").ok_or_else(no_url)?;
+    let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
     let relay = Relay::start(server, Some(&prefix.with_extension(std::process::id().to_string())))?;
     let url = format!("http://{}/{path}", relay.address);
     let status = Command::new(program).args(args).arg(url).status();

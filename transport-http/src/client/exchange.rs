@@ -145,7 +145,7 @@ impl Exchange {
             if let Some((connection, body)) = rest {
                 self.endpoint.pool.drain(connection, body).await;
             }
-            if remedy == Remedy::Refresh && !self.refresh_after(read).await {
+            if remedy == Remedy::Refresh && !Box::pin(self.refresh_after(read)).await {
                 return Ended { end: Ok(text), rest: None };
             }
         }
@@ -194,7 +194,7 @@ impl Exchange {
             let mut text = Vec::new();
             encode::request(&mut text, &id, method::TOOLS_LIST, &format!("{{\"_meta\":{meta}{cursor}}}"));
             let Some(list) = Self::new(Arc::clone(&self.endpoint), text.into()) else { return false };
-            let Ended { end, rest } = Box::pin(list.answered(None)).await;
+            let Ended { end, rest } = list.answered(None).await;
             if let Some((connection, body)) = rest {
                 self.endpoint.pool.drain(connection, body).await;
             }
@@ -283,4 +283,20 @@ fn names_our_revision(data: &str) -> bool {
     let supported: Vec<Box<serde_json::value::RawValue>> =
         supported.and_then(|supported| serde_json::from_str(supported).ok()).unwrap_or_default();
     supported.iter().any(|version| text(version.get()).is_some_and(|version| version == PROTOCOL_VERSION))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arc, Endpoint, Exchange, mpsc};
+    use crate::client::Config;
+
+    /// It is moved several times until it runs, for every request.
+    #[test]
+    fn an_exchange_is_small() {
+        let endpoint = Endpoint::new("http://127.0.0.1:1/mcp", Config::default()).expect("an address");
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"x/y","params":{}}"#;
+        let exchange = Exchange::new(Arc::new(endpoint), text.into()).expect("a request");
+        let size = size_of_val(&exchange.run(mpsc::channel(1).0));
+        assert!(size <= 2048, "{size} bytes");
+    }
 }
