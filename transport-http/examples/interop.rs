@@ -163,10 +163,10 @@ async fn kill(client: &Client) -> Checked {
     let refetch = loop {
         match listener.next().await {
             ListenEvent::Notice(_) => {}
-            event @ (ListenEvent::Refetch(_) | ListenEvent::Ended(_)) => break event,
+            event @ (ListenEvent::Gap { .. } | ListenEvent::Ended(_)) => break event,
         }
     };
-    let tools = matches!(&refetch, ListenEvent::Refetch(what) if what[..] == [Refetch::Tools]);
+    let tools = matches!(&refetch, ListenEvent::Gap { refetch } if refetch[..] == [Refetch::Tools]);
     check("the_subscription_comes_back_and_refetches", tools, || format!("{refetch:?}"))
 }
 
