@@ -15,7 +15,9 @@ use serde_json::value::RawValue;
 
 use super::context::Context;
 use super::service::{Answer, Call, Outcome, Service, read_json};
-use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method, scan};
+use super::tasks::{self, TaskServer, TaskTool};
+use crate::idempotency::{Key, KeySources, META_NAME, PARAM_NAME, find_key};
+use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, members, method, scan};
 
 /// What a tool answers: content for a model, and data for a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +48,12 @@ impl Reply {
         let json = serde_json::to_string(value)
             .map_err(|error| RpcError::internal(format!("the result is no JSON: {error}")))?;
         Ok(Self { content: text_content(&json), structured: Some(json), is_error: false })
+    }
+
+    /// The result of the tool as JSON text, without anything about a server: what a task is completed with.
+    #[must_use]
+    pub fn result(&self) -> String {
+        write(self, None)
     }
 }
 
@@ -80,6 +88,30 @@ impl ToolCall {
     pub fn arguments<T: DeserializeOwned>(&self) -> Result<T, RpcError> {
         read_json(&self.arguments, "arguments")
     }
+
+    /// The idempotency key of the call: from `params`, from `_meta`, and from the argument of this name, if there is one.
+    ///
+    /// # Errors
+    /// -32602 for what is no key, and for two that differ.
+    pub fn key(&self, argument: Option<&str>) -> Result<Option<Key>, RpcError> {
+        let member =
+            |json, name: &str| members(json, &[name]).and_then(|[member]| member).filter(|json| *json != "null");
+        let read = |json: Option<&str>| match json.map(scan::text) {
+            None => Ok(None),
+            Some(Some(text)) => Ok(Some(text.into_owned())),
+            Some(None) => Err(RpcError::invalid_params("the idempotency key must be a string")),
+        };
+        let params = read(member(&self.call.params, PARAM_NAME))?;
+        let meta = read(member(&self.call.params, "_meta").and_then(|meta| member(meta, META_NAME)))?;
+        let argument = read(argument.and_then(|name| member(&self.arguments, name)))?;
+        let sources = KeySources {
+            params: params.as_deref(),
+            meta: meta.as_deref(),
+            header: None,
+            argument: argument.as_deref(),
+        };
+        find_key(&sources).map_err(|error| RpcError::invalid_params(format!("idempotency key: {error}")))
+    }
 }
 
 /// Answers a call; the text is the `_meta` of its result.
@@ -106,6 +138,7 @@ pub struct Tools {
     instructions: Option<String>,
     listed: Vec<Listed>,
     handlers: BTreeMap<Box<str>, Handler>,
+    tasks: Option<TaskServer>,
 }
 
 /// How long a client may keep the answers to `server/discover` and `tools/list`, in milliseconds: the table never changes
@@ -124,16 +157,12 @@ impl Tools {
     /// A server with this name and version, without tools.
     #[must_use]
     pub fn new(name: &str, version: &str) -> Self {
-        let mut meta = b"{\"io.modelcontextprotocol/serverInfo\":{\"name\":".to_vec();
-        encode::string(&mut meta, name);
-        meta.extend_from_slice(b",\"version\":");
-        encode::string(&mut meta, version);
-        meta.extend_from_slice(b"}}");
         Self {
-            meta: String::from_utf8(meta).unwrap_or_default().into(),
+            meta: server_meta(name, version),
             instructions: None,
             listed: Vec::new(),
             handlers: BTreeMap::new(),
+            tasks: None,
         }
     }
 
@@ -156,7 +185,7 @@ impl Tools {
     {
         let handler: Handler = Box::new(move |call, cx, meta| {
             let reply = handler(call, cx);
-            Answer::later(async move { reply.await.map(|reply| write(&reply, &meta)) })
+            Answer::later(async move { reply.await.map(|reply| write(&reply, Some(&meta))) })
         });
         self.add(name, description, schema, handler)
     }
@@ -173,7 +202,55 @@ impl Tools {
         let handler = Arc::new(handler);
         let handler: Handler = Box::new(move |call, cx, meta| {
             let handler = Arc::clone(&handler);
-            Answer::blocking(move || handler(call, cx).map(|reply| write(&reply, &meta)))
+            Answer::blocking(move || handler(call, cx).map(|reply| write(&reply, Some(&meta))))
+        });
+        self.add(name, description, schema, handler)
+    }
+
+    /// Serves tasks of this store: `tasks/get`, `tasks/update`, `tasks/cancel`, and the extension in `server/discover`.
+    #[must_use]
+    pub fn tasks(mut self, tasks: &TaskServer) -> Self {
+        self.tasks = Some(tasks.with_meta(Arc::clone(&self.meta)));
+        self
+    }
+
+    /// Adds a tool whose calls become tasks, and which a client without the extension cannot call (rule K5). A
+    /// [`Worker`](tasks::Worker) does the work, in this process or another one.
+    ///
+    /// # Panics
+    /// Like [`tool`](Self::tool), and if [`tasks`](Self::tasks) was not called before.
+    #[must_use]
+    pub fn task_tool(self, name: &str, description: &str, schema: &str, task: TaskTool) -> Self {
+        let refuse = |_: ToolCall, _: Context| core::future::ready(Err(tasks::undeclared()));
+        self.task_or_inline_tool(name, description, schema, task, refuse)
+    }
+
+    /// Adds a tool whose calls become tasks where the client declared the extension on the call, and are answered by
+    /// `inline` where it did not (rule K1).
+    ///
+    /// # Panics
+    /// Like [`task_tool`](Self::task_tool).
+    #[must_use]
+    pub fn task_or_inline_tool<F, R>(
+        self,
+        name: &str,
+        description: &str,
+        schema: &str,
+        task: TaskTool,
+        inline: F,
+    ) -> Self
+    where
+        F: Fn(ToolCall, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Reply, RpcError>> + Send + 'static,
+    {
+        let Some(server) = self.tasks.clone() else { panic!("the tool {name:?} makes tasks: call `tasks` before") };
+        let operation: Box<str> = name.into();
+        let handler: Handler = Box::new(move |call, cx, meta| {
+            if tasks::declares_tasks(&call.call.params) {
+                return server.create(&operation, &task, &call, &cx);
+            }
+            let reply = inline(call, cx);
+            Answer::later(async move { reply.await.map(|reply| write(&reply, Some(&meta))) })
         });
         self.add(name, description, schema, handler)
     }
@@ -199,8 +276,12 @@ impl Tools {
     }
 
     fn discover(&self) -> Outcome {
+        let extensions = self
+            .tasks
+            .as_ref()
+            .map_or_else(String::new, |_| format!(",\"extensions\":{{\"{}\":{{}}}}", tasks::EXTENSION));
         let mut out = format!(
-            "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{}}}},"
+            "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{}}{extensions}}},"
         )
         .into_bytes();
         if let Some(text) = &self.instructions {
@@ -242,12 +323,23 @@ impl Tools {
     }
 }
 
-fn write(reply: &Reply, meta: &str) -> String {
+/// `_meta` of every result of a server with this name and version (rule M8).
+pub(super) fn server_meta(name: &str, version: &str) -> Arc<str> {
+    let mut meta = b"{\"io.modelcontextprotocol/serverInfo\":{\"name\":".to_vec();
+    encode::string(&mut meta, name);
+    meta.extend_from_slice(b",\"version\":");
+    encode::string(&mut meta, version);
+    meta.extend_from_slice(b"}}");
+    String::from_utf8(meta).unwrap_or_default().into()
+}
+
+fn write(reply: &Reply, meta: Option<&str>) -> String {
     /// More than the names and braces take.
     const AROUND: usize = 96;
     let Reply { content, structured, is_error } = reply;
     let structured = structured.as_deref();
-    let mut out = String::with_capacity(AROUND + content.len() + structured.map_or(0, str::len) + meta.len());
+    let length = [Some(&**content), structured, meta].into_iter().flatten().map(str::len).sum::<usize>();
+    let mut out = String::with_capacity(AROUND + length);
     out.push_str("{\"resultType\":\"complete\",\"content\":");
     out.push_str(content);
     if let Some(json) = structured {
@@ -257,8 +349,10 @@ fn write(reply: &Reply, meta: &str) -> String {
     if *is_error {
         out.push_str(",\"isError\":true");
     }
-    out.push_str(",\"_meta\":");
-    out.push_str(meta);
+    if let Some(json) = meta {
+        out.push_str(",\"_meta\":");
+        out.push_str(json);
+    }
     out.push('}');
     out
 }
@@ -269,7 +363,10 @@ impl Service for Tools {
             method::DISCOVER => Answer::Ready(self.discover()),
             method::TOOLS_LIST => Answer::Ready(self.list()),
             method::TOOLS_CALL => self.call_tool(call, cx).unwrap_or_else(|error| Answer::Ready(Err(error))),
-            other => Answer::Ready(Err(RpcError::method_not_found(other))),
+            other => {
+                let not_found = || Answer::Ready(Err(RpcError::method_not_found(other)));
+                self.tasks.as_ref().and_then(|tasks| tasks.answer(&call, &cx)).unwrap_or_else(not_found)
+            }
         }
     }
 
