@@ -15,15 +15,17 @@ async fn main() -> std::io::Result<()> {
         let arguments: std::collections::BTreeMap<String, String> = call.arguments()?;
         Ok(Reply::text(&format!("Hello, {}!", arguments.get("name").map_or("you", String::as_str))))
     });
-    let mcp = HttpService::new(tools, HttpConfig::default());
-    let app = Router::new().route("/", get(|| async { "up" })).route_service("/mcp", mcp.clone());
+    let config = HttpConfig::default();
+    let shutdown = config.server.shutdown.clone();
+    let mcp = HttpService::new(tools, config);
+    let app = Router::new().route("/", get(|| async { "up" })).route_service("/mcp", mcp);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?.tap_io(|stream| {
         // Small messages must not wait for each other.
         let _gone = stream.set_nodelay(true);
     });
     let stop = async move {
         let _no_signals = tokio::signal::ctrl_c().await;
-        mcp.end_listens();
+        shutdown.drain();
     };
     axum::serve(listener, app).with_graceful_shutdown(stop).await
 }

@@ -16,6 +16,8 @@ mod ports;
 mod refuse;
 mod respond;
 mod service;
+#[cfg(unix)]
+mod signals;
 mod stream;
 mod wire;
 

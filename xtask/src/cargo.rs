@@ -31,6 +31,9 @@ pub(crate) struct Dependency {
     pub(crate) name: String,
     /// `None` for a normal dependency, else `dev` or `build`.
     pub(crate) kind: Option<String>,
+    /// Whether it is there for a feature alone.
+    #[serde(default)]
+    pub(crate) optional: bool,
 }
 
 /// A library, program, test or benchmark of a member.

@@ -215,7 +215,9 @@ impl<S: Service, L: Link> Connection<S, L> {
             self.engine.hear();
             // Before reading, too: what comes after the order is refused.
             let Engine { ports, config, .. } = &self.engine;
-            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+            if self.watch.register(cx)
+                && let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit)
+            {
                 self.drains_since = Some(now);
                 self.engine.drain(now, Transport::Stdio);
             }

@@ -171,12 +171,12 @@ impl<S: Service> Engine<S> {
             Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
             Err(error) => return self.refuse(Some(&id), &error.into()),
         };
-        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta, read });
+        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta, read, key_header: None });
     }
 
     /// A request whose metadata is read and right.
     pub(super) fn admit(&mut self, now: Instant, request: Request<'_>) {
-        let Request { id, method, params, meta, read } = request;
+        let Request { id, method, params, meta, read, key_header } = request;
         let method = &*method;
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;
@@ -209,7 +209,7 @@ impl<S: Service> Engine<S> {
             token: token.map(StdArc::new),
             principal: self.principal.clone(),
         };
-        let call = Call::new(method, text, &read.call);
+        let call = Call::new(method, text, &read.call, key_header);
         self.run(handle, slot, call, context);
     }
 

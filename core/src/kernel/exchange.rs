@@ -4,6 +4,7 @@
 //! handler, which is spawned, survives that by its grace period and learns of it through its context.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::{Context, Poll};
@@ -37,6 +38,8 @@ pub struct Request<'a> {
     pub meta: RequestMeta<'a>,
     /// What the pass of [`parse_with_params`](crate::rpc::parse_with_params) found in its parameters.
     pub read: Params<'a>,
+    /// The `Idempotency-Key` header, as it came.
+    pub key_header: Option<Box<str>>,
 }
 
 /// A served exchange.
@@ -75,13 +78,6 @@ impl<S: Service> Exchange<S> {
         }
         receive(&mut engine, now);
         Self { engine, alarm: Alarm::default(), watch, over: false }
-    }
-
-    /// The server shuts down: an open listen ends with its result, which is its last message (rule L4). Other requests go
-    /// on to their answer.
-    pub fn end_listen(&mut self) {
-        let now = self.engine.ports.timer.now();
-        self.engine.drain(now, Transport::Http);
     }
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
@@ -123,7 +119,7 @@ impl<S: Service> Exchange<S> {
         loop {
             let now = self.engine.ports.timer.now();
             let Engine { ports, config, .. } = &self.engine;
-            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+            if let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit) {
                 self.engine.drain(now, Transport::Http);
             }
             if self.watch.is_cut(now) {
@@ -139,6 +135,10 @@ impl<S: Service> Exchange<S> {
             }
             if self.over || self.engine.in_flight() == 0 {
                 return Poll::Ready(None);
+            }
+            // Only now, since most answer at once: the list of those who wait is one for all.
+            if self.watch.register(cx) {
+                continue;
             }
             let timer = &self.engine.ports.timer;
             let deadlines = [wake_at, self.watch.wake_at()];

@@ -1,6 +1,6 @@
 //! A small tool table: name, description, JSON schema, handler. It answers `server/discover`, `tools/list`, `tools/call`.
 
-use alloc::borrow::ToOwned;
+use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -14,10 +14,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::context::Context;
-use super::service::{Answer, Call, Outcome, Service, read_json};
+use super::service::{Answer, Call, Outcome, Service, key_text, read_json};
 use super::tasks::{self, TaskServer, TaskTool};
-use crate::idempotency::{Key, KeySources, META_NAME, PARAM_NAME, find_key};
-use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, members, method, scan};
+use crate::idempotency::Key;
+use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method, scan};
 
 /// What a tool answers: content for a model, and data for a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +75,16 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
+    /// Reads a `tools/call`: the name of the tool, and its call. For services of one's own; [`Tools`] does it by itself.
+    ///
+    /// # Errors
+    /// -32602 with what is wrong.
+    pub fn read(call: Call) -> Result<(Box<str>, Self), RpcError> {
+        let (name, arguments) = name_and_arguments(&call)?;
+        let (name, arguments) = (name.into(), arguments.into());
+        Ok((name, Self { call, arguments }))
+    }
+
     /// The arguments, a JSON object as it came; `{}` if there were none.
     #[must_use]
     pub fn raw_arguments(&self) -> &str {
@@ -89,29 +99,33 @@ impl ToolCall {
         read_json(&self.arguments, "arguments")
     }
 
-    /// The idempotency key of the call: from `params`, from `_meta`, and from the argument of this name, if there is one.
+    /// The idempotency key of this call: as [`Call::idempotency_key`], and from the argument of this name too, if the tool
+    /// has one for it.
     ///
     /// # Errors
-    /// -32602 for what is no key, and for two that differ.
-    pub fn key(&self, argument: Option<&str>) -> Result<Option<Key>, RpcError> {
-        let member =
-            |json, name: &str| members(json, &[name]).and_then(|[member]| member).filter(|json| *json != "null");
-        let read = |json: Option<&str>| match json.map(scan::text) {
-            None => Ok(None),
-            Some(Some(text)) => Ok(Some(text.into_owned())),
-            Some(None) => Err(RpcError::invalid_params("the idempotency key must be a string")),
-        };
-        let params = read(member(&self.call.params, PARAM_NAME))?;
-        let meta = read(member(&self.call.params, "_meta").and_then(|meta| member(meta, META_NAME)))?;
-        let argument = read(argument.and_then(|name| member(&self.arguments, name)))?;
-        let sources = KeySources {
-            params: params.as_deref(),
-            meta: meta.as_deref(),
-            header: None,
-            argument: argument.as_deref(),
-        };
-        find_key(&sources).map_err(|error| RpcError::invalid_params(format!("idempotency key: {error}")))
+    /// -32602 if a key is malformed, or two places carry different ones.
+    pub fn idempotency_key(&self, argument: Option<&str>) -> Result<Option<Key>, RpcError> {
+        let Some(name) = argument else { return self.call.idempotency_key(None) };
+        let twice = || RpcError::invalid_params(format!("arguments must not name {name} twice"));
+        let [found] = scan::members(&self.arguments, &[name]).ok_or_else(twice)?;
+        self.call.idempotency_key(key_text(found)?.as_deref())
     }
+}
+
+/// The name and the arguments of a `tools/call`.
+fn name_and_arguments(call: &Call) -> Result<(Cow<'_, str>, &str), RpcError> {
+    let invalid = |what: &str| Err(RpcError::invalid_params(what));
+    let Some([name, arguments]) = call.members() else {
+        return invalid("params must not name a member twice");
+    };
+    let Some(name) = name.and_then(scan::text) else {
+        return invalid("params.name must be a string, the name of a tool");
+    };
+    let arguments = arguments.filter(|json| *json != "null").unwrap_or("{}");
+    if !arguments.starts_with('{') {
+        return invalid("arguments must be an object");
+    }
+    Ok((name, arguments))
 }
 
 /// Answers a call; the text is the `_meta` of its result.
@@ -304,17 +318,7 @@ impl Tools {
     }
 
     fn call_tool(&self, call: Call, cx: Context) -> Result<Answer, RpcError> {
-        let invalid = |what: &str| Err(RpcError::invalid_params(what));
-        let Some([name, arguments]) = call.members() else {
-            return invalid("params must not name a member twice");
-        };
-        let Some(name) = name.and_then(scan::text) else {
-            return invalid("params.name must be a string, the name of a tool");
-        };
-        let arguments = arguments.filter(|json| *json != "null").unwrap_or("{}");
-        if !arguments.starts_with('{') {
-            return invalid("arguments must be an object");
-        }
+        let (name, arguments) = name_and_arguments(&call)?;
         let Some(handler) = self.handlers.get(name.as_ref()) else {
             return Err(RpcError::invalid_params(format!("there is no tool {name:?}; see tools/list")));
         };

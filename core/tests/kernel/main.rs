@@ -11,6 +11,7 @@ mod input;
 mod metrics;
 mod pressure;
 mod shutdown;
+mod signalled;
 mod silence;
 mod stats;
 #[cfg(feature = "tracing")]

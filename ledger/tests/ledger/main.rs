@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod clock;
+mod conformance;
 mod effects;
 mod external;
 mod external_model;
@@ -22,6 +23,8 @@ mod reads;
 mod replay;
 mod retention;
 mod schemas;
+#[path = "../support/sqlite.rs"]
+mod sqlite;
 mod states;
 #[path = "../support/task_port.rs"]
 mod task_port;

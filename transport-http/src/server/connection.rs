@@ -17,7 +17,6 @@ use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use steady_core::kernel::Service;
 use tokio::net::TcpStream;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use super::body::Body;
@@ -31,26 +30,21 @@ use super::wire::{Look, Wait, Watch, Wire};
 /// How often a client is looked at that has sent more than is read ahead.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
-/// Serves one connection until it ends, its client is gone, or its time is up. Once `closing` is true it ends with the
-/// response that is pending.
-pub(super) async fn serve_connection<S: Service>(
-    stream: TcpStream,
-    service: HttpService<S>,
-    config: Arc<ServeConfig>,
-    mut closing: watch::Receiver<bool>,
-) {
+/// Serves one connection until it ends, its client is gone, or its time is up. Once the service shuts down it ends with
+/// the response that is pending.
+pub(super) async fn serve_connection<S: Service>(stream: TcpStream, service: HttpService<S>, config: Arc<ServeConfig>) {
     let wire = Wire::new(stream);
     let dispatch = Dispatch { service, config: Arc::clone(&config), wire: wire.clone() };
     let mut builder = http1::Builder::new();
     // The end of the input, and the time of heads, are watched here.
     builder.half_close(true).header_read_timeout(None).max_buf_size(config.max_head.max(8 << 10));
     let mut connection = pin!(builder.serve_connection(TokioIo::new(wire.clone()), dispatch));
-    let mut closed = pin!(async move { closing.wait_for(|closing| *closing).await.is_ok() });
+    let mut draining = pin!(config.http.server.shutdown.draining());
     let mut is_closing = false;
     let mut alarm = pin!(sleep_until(Instant::now() + config.head_timeout));
     let mut look_at = None;
     poll_fn(|cx| {
-        if !is_closing && closed.as_mut().poll(cx).is_ready() {
+        if !is_closing && draining.as_mut().poll(cx).is_ready() {
             is_closing = true;
             connection.as_mut().graceful_shutdown();
         }

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use steady_core::kernel::{BoxFuture, Exchange, Service};
+use steady_core::kernel::{Exchange, Service};
 use steady_core::rpc::{RpcError, code, encode, method};
 use tokio::time::Sleep;
 
@@ -46,9 +46,8 @@ where
         Ok(match begun {
             Err(refused) => refuse(&shared, refused),
             Ok(Begun::Accepted) => accepted(),
-            Ok(Begun::Exchange { exchange, closing, busy }) => {
-                FirstMessage { shared, exchange: Some(exchange), accepts, closing, busy, text: Vec::new(), sleep: None }
-                    .await
+            Ok(Begun::Exchange { exchange, busy }) => {
+                FirstMessage { shared, exchange: Some(exchange), accepts, busy, text: Vec::new(), sleep: None }.await
             }
         })
     })
@@ -86,7 +85,6 @@ enum Begun<S: Service> {
     Accepted,
     Exchange {
         exchange: Watched<S>,
-        closing: Option<BoxFuture<()>>,
         busy: Option<Busy>,
     },
 }
@@ -114,16 +112,14 @@ fn begin<S: Service>(
             return Ok(Begun::Accepted);
         }
     };
-    let mut closing = None;
+    if config.server.shutdown.is_draining() {
+        return Err(Refused::shutting_down(config, request.id));
+    }
     if request.method == method::LISTEN {
-        if *shared.closing.borrow() {
-            return Err(Refused::shutting_down(config, request.id));
-        }
         place = match limits.listens.take() {
             Some(place) => place,
             None => return Err(Refused::no_stream_left(config, request.id)),
         };
-        closing = Some(closed(shared));
     }
     bump(&limits.counts.requests);
     // From here on a hang-up cancels, and nothing that the client sends is part of this request.
@@ -134,7 +130,7 @@ fn begin<S: Service>(
     }
     let exchange = Exchange::serve(Arc::clone(&shared.service), shared.ports.clone(), settings, request);
     let exchange = Watched { exchange, limits: Arc::clone(limits), over: false, _place: place };
-    Ok(Begun::Exchange { exchange, closing, busy })
+    Ok(Begun::Exchange { exchange, busy })
 }
 
 fn accepted() -> Response<Body> {
@@ -143,24 +139,12 @@ fn accepted() -> Response<Body> {
     response
 }
 
-/// Resolves once the service is told to end its listens.
-fn closed<S>(shared: &Shared<S>) -> BoxFuture<()> {
-    let mut closing = shared.closing.subscribe();
-    Box::pin(async move {
-        // An error: the service is gone, and nobody can close it any more.
-        if closing.wait_for(|closing| *closing).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    })
-}
-
 /// Waits for the first message and lets it decide the kind of the answer.
 struct FirstMessage<S: Service> {
     shared: Arc<Shared<S>>,
     /// Taken once it is ready.
     exchange: Option<Watched<S>>,
     accepts: Accepts,
-    closing: Option<BoxFuture<()>>,
     busy: Option<Busy>,
     text: Vec<u8>,
     sleep: Option<Pin<Box<Sleep>>>,
@@ -208,16 +192,16 @@ impl<S: Service> Future for FirstMessage<S> {
         let (text, Some(exchange)) = (std::mem::take(&mut this.text), this.exchange.take()) else {
             return Poll::Pending;
         };
-        let (shared, closing) = (&*this.shared, this.closing.take());
-        let (config, accepts) = (&shared.config, this.accepts);
+        let (shared, accepts) = (&*this.shared, this.accepts);
+        let config = &shared.config;
         let streams = accepts.events && (config.always_stream || !accepts.json);
         let response = match first {
             First::Answer if !streams || status(&text) != StatusCode::OK => json(text),
             First::Answer | First::Said => {
                 let message = String::from_utf8_lossy(&text);
-                events(shared, EventStream::new(exchange, Some(&message), config.keep_alive, closing))
+                events(shared, EventStream::new(exchange, Some(&message), config.keep_alive))
             }
-            First::Silent => events(shared, EventStream::new(exchange, None, config.keep_alive, closing)),
+            First::Silent => events(shared, EventStream::new(exchange, None, config.keep_alive)),
         };
         let busy = this.busy.take();
         Poll::Ready(response.map(|body| body.watched(busy)))

@@ -4,5 +4,6 @@ mod cancellation;
 mod field_reports;
 mod limits;
 mod rules;
+mod shutdown;
 mod streams;
 mod support;

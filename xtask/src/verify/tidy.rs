@@ -29,15 +29,30 @@ const NOT_OURS: [&str; 3] = ["target", "node_modules", ".git"];
 /// The file layer that the ledger's tests put under SQLite; part of no release.
 const TESTS_DISK: &str = "mcp-steady-crash-vfs";
 
+/// The suite that every ledger passes; part of no release.
+const TESTS_SUITE: &str = "mcp-steady-ledger-conformance";
+
+/// What a member must do without, unless one of its features asks for it.
+const BY_FEATURE: [(&str, &str); 1] = [("mcp-steady-ledger", "tokio")];
+
 /// Which members a member may depend on, in any kind of dependency, and which
 /// other crates it may not have as a normal one.
-const MAY_DEPEND: [(&str, &[&str], &[&str]); 7] = [
+const MAY_DEPEND: [(&str, &[&str], &[&str]); 8] = [
     ("mcp-steady-core", &[], &["tokio", "rusqlite", "hyper", "http", "rand", "getrandom"]),
-    ("mcp-steady-ledger", &["mcp-steady-core", TESTS_DISK], &["tokio", "hyper", "http", TESTS_DISK]),
+    (
+        "mcp-steady-ledger",
+        &["mcp-steady-core", TESTS_DISK, TESTS_SUITE],
+        &["tokio", "hyper", "http", TESTS_DISK, TESTS_SUITE],
+    ),
+    (TESTS_SUITE, &[], &["tokio", "rusqlite", "hyper", "http"]),
     (TESTS_DISK, &[], &["tokio", "hyper", "http"]),
     ("mcp-steady-stdio", &["mcp-steady-core"], &["rusqlite", "hyper", "http"]),
     ("mcp-steady-http", &["mcp-steady-core"], &["rusqlite", "axum", "tower", "reqwest", "tracing"]),
-    ("mcp-steady-sim", &["mcp-steady-core", "mcp-steady-ledger", "mcp-steady-stdio", "mcp-steady-http"], &[]),
+    (
+        "mcp-steady-sim",
+        &["mcp-steady-core", "mcp-steady-ledger", "mcp-steady-stdio", "mcp-steady-http", TESTS_SUITE],
+        &[TESTS_SUITE],
+    ),
     ("xtask", &[], &[]),
 ];
 
@@ -188,7 +203,8 @@ fn dependency_findings(package: &Package, members: &[Package]) -> Vec<String> {
         if members.iter().any(|member| member.name == other) && !may.contains(&other) {
             findings.push(format!("{name}: depends on {other}; it may depend on {may:?} only"));
         }
-        if dependency.kind.is_none() && never.contains(&other) {
+        let by_feature = dependency.optional && BY_FEATURE.contains(&(name.as_str(), other));
+        if dependency.kind.is_none() && never.contains(&other) && !by_feature {
             findings.push(format!("{name}: depends on {other}, which it must do without"));
         }
     }
@@ -257,7 +273,8 @@ mod tests {
             {"name":"mcp-steady-stdio","manifest_path":"/w/s/Cargo.toml","targets":[],
              "dependencies":[{"name":"mcp-steady-core","kind":null},{"name":"mcp-steady-ledger","kind":"dev"},
                              {"name":"hyper","kind":null}]},
-            {"name":"mcp-steady-ledger","manifest_path":"/w/l/Cargo.toml","targets":[],"dependencies":[]},
+            {"name":"mcp-steady-ledger","manifest_path":"/w/l/Cargo.toml","targets":[],
+             "dependencies":[{"name":"tokio","kind":null,"optional":true}]},
             {"name":"stranger","manifest_path":"/w/x/Cargo.toml","targets":[],"dependencies":[]}]}"#;
         let workspace = Workspace::parse(text).unwrap();
         let found = |at: usize| dependency_findings(&workspace.packages[at], &workspace.packages);
@@ -265,5 +282,7 @@ mod tests {
         assert_eq!(found(1).len(), 2, "{:?}", found(1));
         assert_eq!(found(2), [""; 0]);
         assert!(found(3)[0].contains("not in the table"));
+        let always = Workspace::parse(&text.replace("true", "false")).unwrap();
+        assert_eq!(dependency_findings(&always.packages[2], &always.packages).len(), 1);
     }
 }

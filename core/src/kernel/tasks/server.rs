@@ -86,7 +86,7 @@ pub enum Start {
 }
 
 impl TaskTool {
-    /// Calls become tasks as the [`TaskConfig`] says; keys are taken from `params` and `_meta`.
+    /// Calls become tasks as the [`TaskConfig`] says; keys are found as [`ToolCall::idempotency_key`] says.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -198,7 +198,7 @@ impl TaskServer {
             Start::Task(arguments) => arguments,
             Start::Answer(result) => return Ok(Answer::Ready(Ok(result))),
         };
-        let key = call.key(tool.key_argument)?;
+        let key = call.idempotency_key(tool.key_argument)?;
         let capabilities = wire::capabilities(&call.call.params);
         let Inner { store, config, .. } = &*self.0;
         let creating = store.create(NewTask {
