@@ -17,7 +17,9 @@ mod connection;
 mod context;
 mod engine;
 mod exchange;
+mod foreign;
 mod handler;
+mod legacy;
 mod mutant;
 mod port;
 mod propagation;
@@ -39,7 +41,7 @@ use alloc::sync::Arc;
 
 pub use connection::{Connection, ConnectionError};
 pub use context::{Cancelled, Context};
-pub use engine::ServerConfig;
+pub use engine::{Eras, ServerConfig};
 pub use exchange::{Exchange, Request};
 pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer, Unanswered};
 pub use queue::OutboundQueue;

@@ -14,6 +14,7 @@
 //! | [`subscription`], [`task`], [`follow`] | recovery of a listen stream; a durable task's status; a client that waits for it |
 //! | [`idempotency`] | what makes two calls the same |
 //! | [`rpc`] | messages as text, both ways |
+//! | [`legacy`] | the revisions before 2026-07-28: handshake, sessions, their messages as modern ones and back |
 //! | [`mrtr`] | requests over several round trips: what may be asked for, and what state comes back |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ pub mod id;
 pub mod idempotency;
 #[cfg(feature = "std")]
 pub mod kernel;
+pub mod legacy;
 pub mod mrtr;
 pub mod outbound;
 pub mod progress;

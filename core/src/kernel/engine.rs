@@ -1,6 +1,5 @@
 //! A server without a link: texts in, texts out. The connection loop and the HTTP exchange both wrap it.
 
-use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
@@ -12,6 +11,7 @@ use serde_json::value::RawValue;
 use super::Ports;
 use super::context::Context;
 use super::exchange::Request;
+use super::foreign::Foreign;
 use super::handler::{HandlerTask, Run};
 use super::port::BadFrame;
 use super::queue::OutboundQueue;
@@ -26,7 +26,7 @@ use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordin
 use crate::id::RequestId;
 use crate::outbound::{self, Batch, Handle, Item, Popped};
 use crate::rpc::{
-    self, Cancellation, Message, Params, RequestMeta, RpcError, checked_meta, code, encode, method, read_cancellation,
+    self, Cancellation, Message, RequestMeta, RpcError, checked_meta, code, encode, method, read_cancellation,
 };
 use crate::time::Instant;
 use crate::transport::Transport;
@@ -67,6 +67,22 @@ pub struct ServerConfig {
     pub network_transport: &'static str,
     /// Who calls, where the transport does not authenticate callers: the scope of idempotency keys. Default none.
     pub principal: Option<Box<str>>,
+    /// Which revisions of the protocol are served. Default both eras: the modern one, and the three before it that most
+    /// clients in use still open with.
+    pub eras: Eras,
+}
+
+/// Which revisions of the protocol a server serves, or a client speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there are two eras")]
+pub enum Eras {
+    /// Each peer in its own: 2026-07-28, or 2025-11-25, 2025-06-18, 2025-03-26 after a handshake.
+    #[default]
+    Both,
+    /// 2026-07-28 only. A client that opens with `initialize` is told so (rule M8).
+    Modern,
+    /// The three older ones only.
+    Legacy,
 }
 
 impl Default for ServerConfig {
@@ -85,6 +101,7 @@ impl Default for ServerConfig {
             stats: Stats::new(),
             network_transport: "pipe",
             principal: None,
+            eras: Eras::default(),
         }
     }
 }
@@ -127,17 +144,52 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    /// A message arrived.
-    pub(super) fn receive(&mut self, now: Instant, text: &str) {
-        self.counters.messages_in += 1;
-        self.counters.bytes_in += text.len() as u64;
+    /// A message arrived. What is no request of the modern revision, and no cancellation, is handed back: it is refused, or
+    /// belongs to another one.
+    pub(super) fn receive<'a>(&mut self, now: Instant, text: &'a str) -> Option<Foreign<'a>> {
+        self.count_in(text);
         match rpc::parse_with_params(text) {
-            Ok((Message::Request { id, method, params }, read)) => self.request(now, id, &method, params, read),
+            // `read` is what the library itself reads of `params`.
+            Ok((Message::Request { id, method, params }, read)) => match checked_meta(&method, params, &read) {
+                Ok(meta) => {
+                    self.admit(now, Request { id, method, params, meta, read, key_header: None });
+                    None
+                }
+                Err(error) => Some(Foreign::Request { id, method, params, error }),
+            },
             Ok((Message::Notification { method, params }, _)) if method == method::CANCELLED => {
                 self.cancelled(now, params);
+                None
             }
-            Ok((Message::Notification { .. } | Message::Response { .. }, _)) => self.counters.ignored += 1,
-            Err(bad) => {
+            Ok((message, _)) => Foreign::of(message),
+            Err(bad) => Some(Foreign::Bad(bad)),
+        }
+    }
+
+    /// A message arrived on a link that speaks the older revisions only: all but a cancellation is handed back.
+    pub(super) fn receive_foreign<'a>(&mut self, now: Instant, text: &'a str) -> Option<Foreign<'a>> {
+        self.count_in(text);
+        match rpc::parse(text) {
+            Ok(Message::Notification { method, params }) if method == method::CANCELLED => {
+                self.cancelled(now, params);
+                None
+            }
+            Ok(message) => Foreign::of(message),
+            Err(bad) => Some(Foreign::Bad(bad)),
+        }
+    }
+
+    const fn count_in(&mut self, text: &str) {
+        self.counters.messages_in += 1;
+        self.counters.bytes_in += text.len() as u64;
+    }
+
+    /// What [`receive`](Self::receive) handed back belongs to nobody.
+    pub(super) fn reject(&mut self, foreign: Foreign<'_>) {
+        match foreign {
+            Foreign::Request { id, error, .. } => self.refuse_request(&id, &error.into()),
+            Foreign::Notification { .. } | Foreign::Response { .. } => self.counters.ignored += 1,
+            Foreign::Bad(bad) => {
                 self.counters.bad_messages += 1;
                 trace::bad_message();
                 if let Some(code) = bad.code() {
@@ -147,6 +199,12 @@ impl<S: Service> Engine<S> {
                 }
             }
         }
+    }
+
+    /// Refuses a request before it is admitted.
+    pub(super) fn refuse_request(&mut self, id: &RequestId, error: &RpcError) {
+        // An error under the id of a request in flight would settle that one (rule C10).
+        if self.coordinator.is_duplicate(id) { self.refuse_duplicate() } else { self.refuse(Some(id), error) }
     }
 
     /// Something arrived that is no text of a message.
@@ -163,19 +221,19 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    /// `read` is what the library itself reads of `params`.
-    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>, read: Params<'_>) {
-        let meta = match checked_meta(method, params, &read) {
-            Ok(meta) => meta,
-            // An error under the id of a request in flight would settle that one (rule C10).
-            Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
-            Err(error) => return self.refuse(Some(&id), &error.into()),
-        };
-        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta, read, key_header: None });
-    }
-
     /// A request whose metadata is read and right.
     pub(super) fn admit(&mut self, now: Instant, request: Request<'_>) {
+        self.admit_to(now, request, |service, call, context| service.call(call, context));
+    }
+
+    /// The same, answered by `serve`.
+    #[inline]
+    pub(super) fn admit_to(
+        &mut self,
+        now: Instant,
+        request: Request<'_>,
+        serve: impl FnOnce(&StdArc<S>, Call, Context) -> Answer,
+    ) {
         let Request { id, method, params, meta, read, key_header } = request;
         let method = &*method;
         let RequestMeta { progress_token: token, .. } = meta;
@@ -210,14 +268,15 @@ impl<S: Service> Engine<S> {
             principal: self.principal.clone(),
         };
         let call = Call::new(method, text, &read.call, key_header);
-        self.run(handle, slot, call, context);
+        self.run(handle, slot, |service| serve(service, call, context));
     }
 
     /// Starts the handler; most end here, at their first poll.
-    fn run(&mut self, handle: Handle, slot: Arc<Slot>, call: Call, context: Context) {
+    #[inline]
+    fn run(&mut self, handle: Handle, slot: Arc<Slot>, serve: impl FnOnce(&StdArc<S>) -> Answer) {
         let run = Run::new(slot, handle, StdArc::clone(&self.ports.timer), self.config.max_result);
         let service = &self.service;
-        match run.guard(|| service.call(call, context)) {
+        match run.guard(|| serve(service)) {
             Ok(Answer::Ready(outcome)) => run.complete(&outcome),
             Err(panic) => run.complete(&Err(panic)),
             Ok(Answer::Later(future)) => {

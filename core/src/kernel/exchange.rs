@@ -55,7 +55,11 @@ impl<S: Service> Exchange<S> {
     /// its own, and the exchange has no other request (rule H8).
     #[must_use]
     pub fn start(service: Arc<S>, ports: Ports, config: ServerConfig, text: &str) -> Self {
-        Self::begin(service, ports, config, |engine, now| engine.receive(now, text))
+        Self::begin(service, ports, config, |engine, now| {
+            if let Some(foreign) = engine.receive(now, text) {
+                engine.reject(foreign);
+            }
+        })
     }
 
     /// Starts serving a request that was read and checked: it is not read again.

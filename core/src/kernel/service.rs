@@ -11,7 +11,7 @@ use super::context::Context;
 use super::port::BoxFuture;
 use crate::idempotency::{Key, KeySources, META_NAME, PARAM_NAME, find_key};
 use crate::rpc::scan::Found;
-use crate::rpc::{RpcError, members, text};
+use crate::rpc::{Params, RpcError, members, text};
 
 /// What a request is answered with: a result as JSON text, or an error.
 pub type Outcome = Result<String, RpcError>;
@@ -39,6 +39,12 @@ impl Call {
         };
         let members = if found.twice { None } else { Some(found.values.map(|value| value.map(place))) };
         Self { method: method.into(), params: params.into(), members, key_header }
+    }
+
+    /// The same call with other parameters, a JSON object; `None` if they nest too deep.
+    pub(super) fn again(&self, params: &str) -> Option<Self> {
+        let read = Params::read(params).ok()?;
+        Some(Self::new(&self.method, params, &read.call, self.key_header.clone()))
     }
 
     /// The name of a tool and its arguments, as JSON text; `None` if one of them stands twice.

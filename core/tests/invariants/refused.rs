@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use steady_core::follow;
 use steady_core::id::WireId;
+use steady_core::legacy::Effect as Session;
+use steady_core::legacy::Revision::{V2025_03_26, V2025_11_25};
 use steady_core::mrtr::StateError;
 use steady_core::outbound::Lost;
 use steady_core::request::Terminal::{Cancelled, Completed, IdleTimeout, Lost as Gone};
@@ -130,6 +132,11 @@ refused! {
     retry_4_the_level_is_bounded: ((2, 1), 2, BudgetEffect::Granted),
         not ((2, 3), 2, BudgetEffect::Earned), ((2, 2), 2, BudgetEffect::Granted), ((2, 1), 2, BudgetEffect::Denied),
             ((0, 0), 2, BudgetEffect::Granted), ((2, 1), 2, BudgetEffect::Earned);
+    leg_1_no_handler_without_a_handshake: (true, true), not (false, true);
+    leg_2_no_change_before_the_client_is_ready: (true, Session::Announce), not (false, Session::Announce);
+    leg_3_batches_of_one_revision: (Some(V2025_03_26), Session::Unpack),
+        not (Some(V2025_11_25), Session::Unpack), (None, Session::Unpack), (Some(V2025_03_26), Session::Nothing);
+    leg_4_the_end_stays: (true, true), not (true, false);
     seal_1_it_opens_for_its_own_alone: (&Err::<(), _>(StateError::OtherCaller)), not (&Ok(())), (&Err::<(), _>(StateError::Expired));
     seal_2_no_changed_text_opens: (&Err::<(), _>(StateError::Forged)), not (&Ok(())), (&Err::<(), _>(StateError::Expired));
     seal_3_a_failure_spends_nothing: (&Err::<(), _>(StateError::Expired), 0), not (&Err::<(), _>(StateError::Expired), 1), (&Ok(()), 0);

@@ -7,6 +7,7 @@ mod client;
 mod exchange;
 mod handlers;
 mod input;
+mod legacy;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;

@@ -7,6 +7,7 @@
 
 mod client;
 mod coordinator;
+mod legacy;
 mod mrtr;
 mod outbound;
 mod request;
@@ -16,6 +17,7 @@ mod task;
 
 pub(crate) use client::*;
 pub(crate) use coordinator::*;
+pub(crate) use legacy::*;
 pub(crate) use mrtr::*;
 pub(crate) use outbound::*;
 pub(crate) use request::*;
