@@ -45,4 +45,12 @@ pub mod method {
     pub const TASKS_CANCEL: &str = "tasks/cancel";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
+    /// The state of a durable task (rule K4).
+    pub const TASKS_GET: &str = "tasks/get";
+    /// Input for a durable task (rule K4).
+    pub const TASKS_UPDATE: &str = "tasks/update";
+    /// The wish that a durable task ends (rule K3).
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
+    /// The state of a durable task, on a listen stream (rule K6).
+    pub const TASKS_NOTICE: &str = "notifications/tasks";
 }
