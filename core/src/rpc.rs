@@ -37,12 +37,6 @@ pub mod method {
     pub const TOOLS_CALL: &str = "tools/call";
     /// The first message of a subscription (rule L1).
     pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
-    /// Asks for a task (rule K4).
-    pub const TASKS_GET: &str = "tasks/get";
-    /// Answers what a task asked (rule K4).
-    pub const TASKS_UPDATE: &str = "tasks/update";
-    /// Asks for a task to end (rule K3).
-    pub const TASKS_CANCEL: &str = "tasks/cancel";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
     /// The state of a durable task (rule K4).
