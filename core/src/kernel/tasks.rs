@@ -19,6 +19,7 @@ mod server;
 mod wire;
 mod worker;
 
+pub use super::client::TASKS_EXTENSION as EXTENSION;
 pub use feed::{TaskAudience, TaskFeed};
 pub use job::{Job, Unfinished};
 pub use port::{
@@ -27,5 +28,5 @@ pub use port::{
 };
 pub use rate::Rate;
 pub use server::{Start, TaskConfig, TaskServer, TaskTool};
-pub use wire::{EXTENSION, declares_tasks, undeclared};
+pub use wire::{declares_tasks, undeclared};
 pub use worker::{Worker, WorkerConfig};

@@ -9,13 +9,11 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{TaskState, TaskStoreError};
+use crate::kernel::client::TASKS_EXTENSION as EXTENSION;
 use crate::rpc::scan::{MAX_NESTING, Scanner};
 use crate::rpc::{RpcError, code, encode, members, text};
 use crate::task::Status;
 use crate::time::WallTime;
-
-/// The extension's name, under which client and server declare it.
-pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// The capability that a request needs, as JSON (rule K5).
 const REQUIRED: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
