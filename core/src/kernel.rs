@@ -43,6 +43,7 @@ pub use connection::{Connection, ConnectionError};
 pub use context::{Cancelled, Context};
 pub use engine::{Eras, ServerConfig};
 pub use exchange::{Exchange, Request};
+pub use legacy::{LegacyExchange, LegacyRequest, LegacySession, LegacyStream};
 pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer, Unanswered};
 pub use queue::OutboundQueue;
 pub use service::{Answer, Call, Outcome, Service};

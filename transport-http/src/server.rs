@@ -10,12 +10,14 @@ mod body;
 mod check;
 mod config;
 mod connection;
+mod legacy;
 mod limits;
 mod listen;
 mod ports;
 mod refuse;
 mod respond;
 mod service;
+mod sessions;
 #[cfg(unix)]
 mod signals;
 mod stream;

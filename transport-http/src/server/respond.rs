@@ -9,31 +9,38 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use steady_core::kernel::{Exchange, Service};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use steady_core::kernel::{Eras, Exchange, LegacyExchange, Service};
 use steady_core::rpc::{RpcError, code, encode, method};
 use tokio::time::Sleep;
 
 use super::body::Body;
 use super::check::{self, Accepts, Checked};
 use super::config::Principal;
+use super::legacy::{self, Routed};
 use super::limits::{Counted, bump};
 use super::refuse::Refused;
 use super::service::{Responding, Shared};
-use super::stream::{EventStream, Watched};
+use super::stream::{EventStream, Messages, Watched};
 use super::wire::{Busy, Watch};
 
 /// Answers a request. `watch` is the connection's, if it is ours.
 ///
 /// What needs no waiting is done at once, and what is done is not kept: the future is one allocation for each request, and
 /// a small one is a cheap one.
-pub(super) fn respond<S, B>(shared: Arc<Shared<S>>, request: Request<B>, watch: Option<Watch>) -> Responding
+pub(super) fn respond<S, B>(shared: Arc<Shared<S>>, request: Request<B>, mut watch: Option<Watch>) -> Responding
 where
     S: Service,
     B: http_body::Body + Send + 'static,
     B::Data: Send,
 {
     let (parts, body) = request.into_parts();
+    if parts.method != Method::POST
+        && let Some(response) = legacy::other_than_post(&shared, &parts, &mut watch)
+    {
+        let response = response.unwrap_or_else(|refused| refuse(&shared, refused));
+        return Box::pin(std::future::ready(Ok(response)));
+    }
     let Admitted { place, principal, accepts } = match admit(&shared, &parts) {
         Ok(admitted) => admitted,
         Err(refused) => return Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
@@ -46,8 +53,10 @@ where
         Ok(match begun {
             Err(refused) => refuse(&shared, refused),
             Ok(Begun::Accepted) => accepted(),
-            Ok(Begun::Exchange { exchange, busy }) => {
-                FirstMessage { shared, exchange: Some(exchange), accepts, busy, text: Vec::new(), sleep: None }.await
+            Ok(Begun::Exchange { exchange, busy }) => FirstMessage::new(shared, exchange, accepts, busy, status).await,
+            Ok(Begun::Legacy { exchange, busy, session }) => {
+                let response = FirstMessage::new(shared, exchange, accepts, busy, |_| StatusCode::OK).await;
+                legacy::in_session(response, session)
             }
         })
     })
@@ -68,10 +77,7 @@ struct Admitted {
 fn admit<S: Service>(shared: &Shared<S>, parts: &Parts) -> Result<Admitted, Refused> {
     let Shared { config, limits, .. } = shared;
     let accepts = check::head(config, parts)?;
-    let principal = match &config.authenticate {
-        Some(authenticate) => authenticate.authenticate(parts).map_err(Refused::unauthorized)?,
-        None => None,
-    };
+    let principal = check::principal(config, parts)?;
     // Before the body: what waits for its body counts too.
     let place = limits.requests.take().filter(|_| !limits.handlers.is_full());
     let place = place.ok_or_else(|| Refused::overloaded(config))?;
@@ -80,12 +86,19 @@ fn admit<S: Service>(shared: &Shared<S>, parts: &Parts) -> Result<Admitted, Refu
 
 /// What a message began.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-enum Begun<S: Service> {
+pub(super) enum Begun<S: Service> {
     /// Nothing: it was a notification.
     Accepted,
     Exchange {
-        exchange: Watched<S>,
+        exchange: Watched<Exchange<S>>,
         busy: Option<Busy>,
+    },
+    /// Requests of a session of the older revisions.
+    Legacy {
+        exchange: Watched<LegacyExchange<S>>,
+        busy: Option<Busy>,
+        /// The session that they began.
+        session: Option<HeaderValue>,
     },
 }
 
@@ -95,13 +108,21 @@ fn begin<S: Service>(
     body: &[u8],
     mut place: Counted,
     principal: Principal,
-    watch: Option<Watch>,
+    mut watch: Option<Watch>,
 ) -> Result<Begun<S>, Refused> {
     let Shared { config, limits, .. } = shared;
     let Ok(text) = std::str::from_utf8(body) else {
         let error = RpcError::new(code::PARSE_ERROR, "the body is not UTF-8");
         return Err(Refused::new(StatusCode::BAD_REQUEST, None, error));
     };
+    if let Some(sessions) = &shared.sessions
+        && (!legacy::is_modern(headers) || config.server.eras == Eras::Legacy)
+    {
+        match legacy::begin(shared, sessions, headers, text, place, &principal, watch) {
+            Routed::Here(begun) => return begun,
+            Routed::NotHere(given, back) => (place, watch) = (given, back),
+        }
+    }
     let request = match check::message(&*shared.service, headers, text)? {
         Checked::Request(request) => request,
         Checked::Notification { cancels } => {
@@ -118,7 +139,7 @@ fn begin<S: Service>(
     if request.method == method::LISTEN {
         place = match limits.listens.take() {
             Some(place) => place,
-            None => return Err(Refused::no_stream_left(config, request.id)),
+            None => return Err(Refused::no_stream_left(config, Some(request.id))),
         };
     }
     bump(&limits.counts.requests);
@@ -129,7 +150,7 @@ fn begin<S: Service>(
         settings.principal = principal;
     }
     let exchange = Exchange::serve(Arc::clone(&shared.service), shared.ports.clone(), settings, request);
-    let exchange = Watched { exchange, limits: Arc::clone(limits), over: false, _place: place };
+    let exchange = Watched { messages: exchange, limits: Arc::clone(limits), over: false, _place: Some(place) };
     Ok(Begun::Exchange { exchange, busy })
 }
 
@@ -140,14 +161,16 @@ fn accepted() -> Response<Body> {
 }
 
 /// Waits for the first message and lets it decide the kind of the answer.
-struct FirstMessage<S: Service> {
+struct FirstMessage<S, M: Messages> {
     shared: Arc<Shared<S>>,
     /// Taken once it is ready.
-    exchange: Option<Watched<S>>,
+    exchange: Option<Watched<M>>,
     accepts: Accepts,
     busy: Option<Busy>,
     text: Vec<u8>,
     sleep: Option<Pin<Box<Sleep>>>,
+    /// Which status an answer has that is the whole body.
+    status: fn(&[u8]) -> StatusCode,
 }
 
 /// What an exchange did first.
@@ -160,7 +183,17 @@ enum First {
     Silent,
 }
 
-impl<S: Service> FirstMessage<S> {
+impl<S: Service, M: Messages> FirstMessage<S, M> {
+    fn new(
+        shared: Arc<Shared<S>>,
+        exchange: Watched<M>,
+        accepts: Accepts,
+        busy: Option<Busy>,
+        status: fn(&[u8]) -> StatusCode,
+    ) -> Self {
+        Self { shared, exchange: Some(exchange), accepts, busy, text: Vec::new(), sleep: None, status }
+    }
+
     fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<First> {
         let Some(exchange) = &mut self.exchange else { return Poll::Pending };
         while let Poll::Ready(message) = exchange.poll_message(cx, &mut self.text) {
@@ -181,9 +214,9 @@ impl<S: Service> FirstMessage<S> {
 }
 
 // Nothing in it is pinned: what must not move is boxed.
-impl<S: Service> Unpin for FirstMessage<S> {}
+impl<S, M: Messages> Unpin for FirstMessage<S, M> {}
 
-impl<S: Service> Future for FirstMessage<S> {
+impl<S: Service, M: Messages + 'static> Future for FirstMessage<S, M> {
     type Output = Response<Body>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
@@ -195,8 +228,13 @@ impl<S: Service> Future for FirstMessage<S> {
         let (shared, accepts) = (&*this.shared, this.accepts);
         let config = &shared.config;
         let streams = accepts.events && (config.always_stream || !accepts.json);
+        let status = (this.status)(&text);
         let response = match first {
-            First::Answer if !streams || status(&text) != StatusCode::OK => json(text),
+            // Cancelled: there is no answer.
+            First::Answer if text.is_empty() && !M::CANCELS => {
+                events(shared, EventStream::new(exchange, None, config.keep_alive))
+            }
+            First::Answer if !streams || status != StatusCode::OK => json(text, status),
             First::Answer | First::Said => {
                 let message = String::from_utf8_lossy(&text);
                 events(shared, EventStream::new(exchange, Some(&message), config.keep_alive))
@@ -217,8 +255,7 @@ fn status(text: &[u8]) -> StatusCode {
     }
 }
 
-fn json(text: Vec<u8>) -> Response<Body> {
-    let status = status(&text);
+fn json(text: Vec<u8>, status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::full(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -226,7 +263,7 @@ fn json(text: Vec<u8>) -> Response<Body> {
 }
 
 /// Rule H6.
-fn events<S: Service>(shared: &Shared<S>, stream: EventStream<S>) -> Response<Body> {
+pub(super) fn events<S, M: Messages + 'static>(shared: &Shared<S>, stream: EventStream<M>) -> Response<Body> {
     bump(&shared.limits.counts.streams);
     let mut response = Response::new(Body::events(stream));
     let headers = response.headers_mut();

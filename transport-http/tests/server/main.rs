@@ -2,6 +2,7 @@
 
 mod cancellation;
 mod field_reports;
+mod legacy;
 mod limits;
 mod rules;
 mod shutdown;
