@@ -39,4 +39,12 @@ pub mod method {
     pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
+    /// The state of a durable task (rule K4).
+    pub const TASKS_GET: &str = "tasks/get";
+    /// Input for a durable task (rule K4).
+    pub const TASKS_UPDATE: &str = "tasks/update";
+    /// The wish that a durable task ends (rule K3).
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
+    /// The state of a durable task, on a listen stream (rule K6).
+    pub const TASKS_NOTICE: &str = "notifications/tasks";
 }

@@ -5,6 +5,7 @@
 
 mod completions;
 mod demo;
+mod lab;
 #[cfg(feature = "live")]
 mod serve;
 
@@ -15,6 +16,7 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Args),
+    Lab(lab::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
@@ -24,6 +26,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
+        Command::Lab(args) => lab::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -4,6 +4,8 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod experiment;
 pub mod lab;
+mod suggest;
 pub mod wire;
 pub mod world;

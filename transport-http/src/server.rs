@@ -10,6 +10,9 @@ mod body;
 mod check;
 mod config;
 mod connection;
+mod handed;
+#[cfg(feature = "http2")]
+mod http2;
 mod legacy;
 mod limits;
 mod listen;
@@ -21,6 +24,7 @@ mod sessions;
 #[cfg(unix)]
 mod signals;
 mod stream;
+mod watch;
 mod wire;
 
 pub use body::Body;

@@ -62,7 +62,7 @@ const fn record(revision: u64, status: Status, cancel_requested: bool) -> Record
 
 const WORKS: Record = record(1, Status::Working, false);
 const ENDED: State = State::Ended(End::Graceful);
-const OPEN: State = State::Open { since: Instant::ZERO };
+const OPEN: State = State::Open { since: Instant::ZERO, heard: Instant::ZERO };
 const WAITING: State = State::Waiting { until: Instant::ZERO };
 
 fn lost(progress: u64) -> Option<Lost> {
@@ -105,6 +105,8 @@ refused! {
     sub_4_an_end_is_an_end: (OPEN, ENDED, true), not (ENDED, WAITING, false), (OPEN, WAITING, true);
     sub_5_no_due_deadline_remains: (NS(3), Some(NS(4))), not (NS(4), Some(NS(4)));
     sub_6_a_pause_is_within_its_ceiling: (Duration::from_nanos(1), Duration::ZERO), not (MS(2), MS(1));
+    sub_7_one_question_at_a_time: (true, 1), not (true, 2);
+    sub_8_only_silence_ends_an_open_stream: (MS(2), Some(MS(2)), true), not (MS(1), Some(MS(2)), true), (MS(9), None, true);
     task_1_a_terminal_status_stays: ((Status::Working, false), (Status::Failed, false)),
         not ((Status::Failed, false), (Status::Working, false)), ((Status::Failed, false), (Status::Failed, true));
     task_2_a_cancel_request_keeps_the_status: (Status::Working, Status::Working), not (Status::Working, Status::Cancelled);

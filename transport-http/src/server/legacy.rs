@@ -33,7 +33,7 @@ use super::respond::{Begun, events};
 use super::service::Shared;
 use super::sessions::{InUse, Session, Sessions};
 use super::stream::{EventStream, FRAME, Messages, Watched};
-use super::wire::Watch;
+use super::watch::Watch;
 
 static SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
@@ -227,7 +227,7 @@ impl<S: Service> Post<'_, S> {
             bump(&limits.counts.requests);
         }
         // The connection is watched, so that what nobody reads any more is not written: it cancels nothing.
-        let busy = watch.and_then(Watch::start);
+        let busy = watch.map(Watch::start);
         let mut settings = shared.exchange.clone();
         if principal.is_some() {
             settings.principal.clone_from(principal);
@@ -291,8 +291,9 @@ fn open<S: Service>(
         _in_use: session.in_use(move || timer.now()),
     };
     let exchange = Watched { messages, limits: Arc::clone(&shared.limits), over: false, _place: Some(place) };
-    let busy = watch.take().and_then(Watch::start);
-    Ok(events(shared, EventStream::new(exchange, None, config.keep_alive)).map(|body| body.watched(busy)))
+    let busy = watch.take().map(Watch::start);
+    let stream = Body::events(EventStream::new(exchange, None, config.keep_alive));
+    Ok(events(shared, stream.watched(busy)))
 }
 
 /// The stream of a session, which is not idle as long as it is open.

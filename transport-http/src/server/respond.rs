@@ -17,12 +17,13 @@ use tokio::time::Sleep;
 use super::body::Body;
 use super::check::{self, Accepts, Checked};
 use super::config::Principal;
-use super::legacy::{self, Routed};
+use super::legacy::{self, Routed, in_session};
 use super::limits::{Counted, bump};
 use super::refuse::Refused;
 use super::service::{Responding, Shared};
 use super::stream::{EventStream, Messages, Watched};
-use super::wire::{Busy, Watch};
+use super::watch::{Busy, Watch};
+use crate::sse;
 
 /// Answers a request. `watch` is the connection's, if it is ours.
 ///
@@ -45,6 +46,7 @@ where
         Ok(admitted) => admitted,
         Err(refused) => return Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
     };
+    let takes_over = watch.as_ref().and_then(|watch| watch.takes_over(&parts));
     let headers = parts.headers;
     Box::pin(async move {
         let read = read_body(body, shared.config.max_body, shared.config.body_timeout).await;
@@ -53,10 +55,13 @@ where
         Ok(match begun {
             Err(refused) => refuse(&shared, refused),
             Ok(Begun::Accepted) => accepted(),
-            Ok(Begun::Exchange { exchange, busy }) => FirstMessage::new(shared, exchange, accepts, busy, status).await,
+            Ok(Begun::Exchange { exchange, busy }) => {
+                let answers = Answers { accepts, takes_over, status, session: None };
+                FirstMessage::new(shared, exchange, busy, answers).await
+            }
             Ok(Begun::Legacy { exchange, busy, session }) => {
-                let response = FirstMessage::new(shared, exchange, accepts, busy, |_| StatusCode::OK).await;
-                legacy::in_session(response, session)
+                let answers = Answers { accepts, takes_over, status: |_| StatusCode::OK, session };
+                FirstMessage::new(shared, exchange, busy, answers).await
             }
         })
     })
@@ -144,7 +149,7 @@ fn begin<S: Service>(
     }
     bump(&limits.counts.requests);
     // From here on a hang-up cancels, and nothing that the client sends is part of this request.
-    let busy = watch.and_then(Watch::start);
+    let busy = watch.map(Watch::start);
     let mut settings = shared.exchange.clone();
     if principal.is_some() {
         settings.principal = principal;
@@ -165,12 +170,21 @@ struct FirstMessage<S, M: Messages> {
     shared: Arc<Shared<S>>,
     /// Taken once it is ready.
     exchange: Option<Watched<M>>,
-    accepts: Accepts,
     busy: Option<Busy>,
+    answers: Answers,
     text: Vec<u8>,
     sleep: Option<Pin<Box<Sleep>>>,
+}
+
+/// What is known of the answer before its first byte.
+struct Answers {
+    accepts: Accepts,
+    /// Whether the connection writes a stream itself, and whether it goes on then.
+    takes_over: Option<bool>,
     /// Which status an answer has that is the whole body.
     status: fn(&[u8]) -> StatusCode,
+    /// The session that it begins.
+    session: Option<HeaderValue>,
 }
 
 /// What an exchange did first.
@@ -184,27 +198,21 @@ enum First {
 }
 
 impl<S: Service, M: Messages> FirstMessage<S, M> {
-    fn new(
-        shared: Arc<Shared<S>>,
-        exchange: Watched<M>,
-        accepts: Accepts,
-        busy: Option<Busy>,
-        status: fn(&[u8]) -> StatusCode,
-    ) -> Self {
-        Self { shared, exchange: Some(exchange), accepts, busy, text: Vec::new(), sleep: None, status }
+    const fn new(shared: Arc<Shared<S>>, exchange: Watched<M>, busy: Option<Busy>, answers: Answers) -> Self {
+        Self { shared, exchange: Some(exchange), busy, answers, text: Vec::new(), sleep: None }
     }
 
     fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<First> {
         let Some(exchange) = &mut self.exchange else { return Poll::Pending };
         while let Poll::Ready(message) = exchange.poll_message(cx, &mut self.text) {
             match message {
-                Some(false) if self.accepts.events => return Poll::Ready(First::Said),
+                Some(false) if self.answers.accepts.events => return Poll::Ready(First::Said),
                 // Progress for a client that takes no events.
                 Some(false) => self.text.clear(),
                 Some(true) | None => return Poll::Ready(First::Answer),
             }
         }
-        if !self.accepts.events {
+        if !self.answers.accepts.events {
             return Poll::Pending;
         }
         let after = self.shared.config.stream_after;
@@ -225,24 +233,33 @@ impl<S: Service, M: Messages + 'static> Future for FirstMessage<S, M> {
         let (text, Some(exchange)) = (std::mem::take(&mut this.text), this.exchange.take()) else {
             return Poll::Pending;
         };
-        let (shared, accepts) = (&*this.shared, this.accepts);
-        let config = &shared.config;
+        let (shared, answers) = (&*this.shared, &mut this.answers);
+        let (config, accepts, session) = (&shared.config, answers.accepts, answers.session.take());
         let streams = accepts.events && (config.always_stream || !accepts.json);
-        let status = (this.status)(&text);
-        let response = match first {
-            // Cancelled: there is no answer.
-            First::Answer if text.is_empty() && !M::CANCELS => {
-                events(shared, EventStream::new(exchange, None, config.keep_alive))
+        let message = || String::from_utf8_lossy(&text);
+        let status = (answers.status)(&text);
+        let stream = match first {
+            // Cancelled, where a client is told so by the end of its stream.
+            First::Answer if text.is_empty() && !M::CANCELS => EventStream::new(exchange, None, config.keep_alive),
+            First::Answer => {
+                let whole = if streams && status == StatusCode::OK {
+                    let mut event = Vec::new();
+                    sse::write_event(&mut event, &message());
+                    events(shared, Body::event(event))
+                } else {
+                    json(text, status)
+                };
+                let busy = this.busy.take();
+                return Poll::Ready(in_session(whole, session).map(|body| body.watched(busy)));
             }
-            First::Answer if !streams || status != StatusCode::OK => json(text, status),
-            First::Answer | First::Said => {
-                let message = String::from_utf8_lossy(&text);
-                events(shared, EventStream::new(exchange, Some(&message), config.keep_alive))
-            }
-            First::Silent => events(shared, EventStream::new(exchange, None, config.keep_alive)),
+            First::Said => EventStream::new(exchange, Some(&message()), config.keep_alive),
+            First::Silent => EventStream::new(exchange, None, config.keep_alive),
         };
-        let busy = this.busy.take();
-        Poll::Ready(response.map(|body| body.watched(busy)))
+        let response = in_session(events(shared, Body::events(stream)), session);
+        match (this.busy.take(), this.answers.takes_over) {
+            (Some(busy), Some(reusable)) => busy.hand_over(response, reusable).map_or(Poll::Pending, Poll::Ready),
+            (busy, _) => Poll::Ready(response.map(|body| body.watched(busy))),
+        }
     }
 }
 
@@ -263,9 +280,9 @@ fn json(text: Vec<u8>, status: StatusCode) -> Response<Body> {
 }
 
 /// Rule H6.
-pub(super) fn events<S, M: Messages + 'static>(shared: &Shared<S>, stream: EventStream<M>) -> Response<Body> {
+pub(super) fn events<S>(shared: &Shared<S>, body: Body) -> Response<Body> {
     bump(&shared.limits.counts.streams);
-    let mut response = Response::new(Body::events(stream));
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

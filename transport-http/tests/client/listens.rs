@@ -70,7 +70,7 @@ fn statement_11_a_lost_listen_comes_back_as_a_new_request_without_last_event_id_
             assert!(!ids.contains(&asked.body["id"]), "a new id");
             ids.push(asked.body["id"].clone());
             acknowledge(&mut asked);
-            let ListenEvent::Refetch(what) = listener.next().await else { panic!("a gap") };
+            let ListenEvent::Gap { refetch: what } = listener.next().await else { panic!("a gap") };
             assert_eq!(what.iter().map(|refetch| refetch.method()).collect::<Vec<_>>(), ["tools/list"]);
             listener.refetched();
             change(&mut asked);
@@ -176,6 +176,6 @@ fn row_67_70_a_listen_that_is_silent_is_lost_and_comments_keep_it() {
         let mut next = raw.asked();
         assert_ne!(next.body["id"], first);
         acknowledge(&mut next);
-        assert!(matches!(listener.next().await, ListenEvent::Refetch(_)));
+        assert!(matches!(listener.next().await, ListenEvent::Gap { .. }));
     });
 }

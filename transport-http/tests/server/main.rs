@@ -2,9 +2,12 @@
 
 mod cancellation;
 mod field_reports;
+#[cfg(feature = "http2")]
+mod http2;
 mod legacy;
 mod limits;
 mod rules;
+mod security;
 mod shutdown;
 mod streams;
 mod support;
