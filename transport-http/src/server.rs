@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   listen ── accepts ──► connection: hyper over `wire`, and a watch for the hang-up that hyper does not see
-//!                             │
+//!                         http2: the same, each request a stream
+//!                             │                                                                         ▲ `handed`: a stream
 //!   axum, hyper, … ───────────┴─► service ──► respond: check, then Exchange ──► Body: one JSON object, or `stream`
 //! ```
 
