@@ -6,6 +6,7 @@
 mod completions;
 mod demo;
 mod lab;
+mod review;
 #[cfg(feature = "live")]
 mod serve;
 
@@ -17,6 +18,7 @@ use clap::Subcommand;
 pub(crate) enum Command {
     Demo(demo::Args),
     Lab(lab::Args),
+    Review(review::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
@@ -27,6 +29,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Review(args) => review::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

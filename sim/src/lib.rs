@@ -6,6 +6,7 @@
 pub mod demo;
 pub mod experiment;
 pub mod lab;
+pub mod review;
 mod suggest;
 pub mod wire;
 pub mod world;

@@ -9,7 +9,7 @@ use steady_core::deadline::Limits;
 use steady_core::id::{CallId, WireId};
 use steady_core::idempotency::Key;
 use steady_core::kernel::Tools;
-use steady_core::retry::Contract;
+use steady_core::retry::{Contract, Verdict};
 use steady_core::time::Instant;
 
 use super::board::{Board, Event, Order, TOOL};
@@ -34,6 +34,8 @@ pub struct Row {
     pub response: bool,
     /// How the client told the server that it is given up.
     pub signal: Signal,
+    /// What the contract allows the client to do next; `None` after an answer.
+    pub next: Option<&'static str>,
     /// What happened to it and changed nothing, in order.
     pub ignored: Vec<Ignored>,
 }
@@ -385,8 +387,19 @@ impl Stage {
             client: self.state(name),
             response: self.response(name).is_some(),
             signal: signals.map(|wire| signal_of(&wire.text)).next_back().unwrap_or(Signal::None),
+            next: self.next(name),
             ignored: ignored.into_iter().map(|(_, ignored)| ignored).collect(),
         }
+    }
+
+    fn next(&self, name: &str) -> Option<&'static str> {
+        let call = self.requests.get(name)?.call;
+        let (_, finished) = self.network.finished.get(&call)?;
+        finished.verdict.map(|verdict| match verdict {
+            Verdict::Retry => "retry",
+            Verdict::RetrySameKey => "retry with the same key",
+            Verdict::ReconcileFirst => "reconcile first",
+        })
     }
 
     /// The transport between client and server.
