@@ -21,7 +21,7 @@
 
 mod answer;
 mod ask;
-mod base64;
+pub(crate) mod base64;
 mod client;
 mod seal;
 

@@ -5,7 +5,7 @@
 //! matrix of [`steady_core::retry`], the overload by the outbound buffer, the refetches by the recovery plan. The rest are
 //! findings, each with the rule that it rests on, what to do, and where there is one, an experiment that shows the failure.
 
-mod design;
+pub mod design;
 mod finding;
 mod flow;
 mod key;

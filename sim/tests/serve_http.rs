@@ -3,13 +3,15 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 struct Served {
     child: Child,
     address: String,
+    /// What it says after its first line.
+    log: BufReader<ChildStderr>,
 }
 
 impl Served {
@@ -20,11 +22,11 @@ impl Served {
             .stderr(Stdio::piped())
             .spawn()
             .expect("the server starts");
-        let mut line = String::new();
-        BufReader::new(child.stderr.take().expect("piped")).read_line(&mut line).expect("a line");
+        let (mut line, mut log) = (String::new(), BufReader::new(child.stderr.take().expect("piped")));
+        log.read_line(&mut line).expect("a line");
         let address = line.trim().strip_prefix("serving http://").and_then(|at| at.strip_suffix("/mcp"));
         let address = address.unwrap_or_else(|| panic!("where it serves: {line:?}")).to_owned();
-        Self { child, address }
+        Self { child, address, log }
     }
 
     /// Sends a call whose argument object, header lines and `_meta` members are these.
@@ -158,4 +160,53 @@ fn a_second_signal_ends_what_runs_with_one_error() {
     answer.read_to_string(&mut rest).expect("the rest");
     assert!(rest.contains(r#""error":{"code":-31001,"#) && rest.ends_with("\r\n0\r\n\r\n"), "{rest}");
     assert_eq!((rest.matches("\"id\":1").count(), server.exit()), (1, Some(0)));
+}
+
+#[test]
+fn no_secret_reaches_a_log_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut server = Served::start(&dir.path().join("shop.db"));
+    let headers = "Authorization: Bearer hidden-token\r\nCookie: a=hidden-cookie\r\nIdempotency-Key: hidden-key\r\n";
+    assert_eq!(server.reserve(None, headers, "")["replayed"], false);
+    let refused = server.answer(Some("hidden-other-key"), headers, "");
+    assert_eq!(refused["error"]["code"], -32602);
+    // What is refused before any handler, and what is no request at all.
+    for text in [
+        format!("POST /mcp HTTP/1.1\r\nHost: hidden.example\r\n{headers}Content-Length: 0\r\n\r\n"),
+        format!("POST /mcp?hidden-query HTTP/1.1\r\nHost: localhost\r\n{headers}Content-Length: 6\r\n\r\nhidden"),
+        format!("GET /hidden-path HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n"),
+        format!("hidden \0\r\n{headers}\r\n"),
+    ] {
+        let mut stream = TcpStream::connect(&server.address).expect("it accepts");
+        stream.write_all(text.replace("Cookie", "Connection: close\r\nCookie").as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        assert!(answer.starts_with("HTTP/1.1 4"), "{answer}");
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.exit(), Some(0));
+    let mut log = String::new();
+    server.log.read_to_string(&mut log).expect("its standard error");
+    assert!(!log.contains("hidden"), "{log}");
+}
+
+#[test]
+fn ten_thousand_half_open_connections_do_not_keep_others_out() {
+    // Child and test hold one end each. As many as the system allows, if that is fewer.
+    let limit = getrlimit(Resource::Nofile);
+    let _as_it_is = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let most = getrlimit(Resource::Nofile).current.map_or(10_000, |most| most.saturating_sub(200).min(10_000));
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Served::start(&dir.path().join("shop.db"));
+    let mut held = Vec::new();
+    for n in 1..=most {
+        let stream = TcpStream::connect(&server.address).expect("it accepts");
+        (&stream).write_all(b"POST /mcp HTTP/1.1\r\nHost: loc").expect("it reads");
+        held.push(stream);
+        if n % 1000 == 0 {
+            assert_eq!(server.reserve(Some(&format!("order-{n}")), "", "")["replayed"], false);
+        }
+    }
+    assert!(held.len() >= 800, "{} connections", held.len());
+    assert_eq!(server.reserve(Some("order-1000"), "", "")["replayed"], held.len() >= 1000);
 }

@@ -51,7 +51,8 @@ pub use server::{
 };
 pub use steady_core;
 pub use steady_core::kernel::{
-    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, Service, ToolCall, Tools,
+    Answer, Call, CancelReason, Cancelled, Contents, Context, Hub, HubConfig, HubCounters, Kinds, Outcome, Reply,
+    Resource, ResourcePage, ResourceRead, Resources, ServerConfig, Service, ToolCall, Tools,
 };
 pub use steady_core::rpc::RpcError;
 #[cfg(any(feature = "client", feature = "server"))]

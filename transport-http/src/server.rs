@@ -10,6 +10,9 @@ mod body;
 mod check;
 mod config;
 mod connection;
+mod handed;
+#[cfg(feature = "http2")]
+mod http2;
 mod limits;
 mod listen;
 mod ports;
@@ -19,6 +22,7 @@ mod service;
 #[cfg(unix)]
 mod signals;
 mod stream;
+mod watch;
 mod wire;
 
 pub use body::Body;

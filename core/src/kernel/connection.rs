@@ -90,7 +90,7 @@ impl<S: Service, L: Link> Connection<S, L> {
         Self {
             watch: Watch::new(config.shutdown.clone()),
             door: Door::new(config.eras),
-            engine: Engine::new(service.into(), ports, config),
+            engine: Engine::new(service.into(), ports, config, Transport::Stdio),
             link,
             staging: Staging::default(),
             alarm: Alarm::default(),
@@ -231,7 +231,7 @@ impl<S: Service, L: Link> Connection<S, L> {
                 && let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit)
             {
                 self.drains_since = Some(now);
-                self.engine.drain(now, Transport::Stdio);
+                self.engine.drain(now);
             }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();

@@ -1,5 +1,7 @@
 //! A server without a link: texts in, texts out. The connection loop and the HTTP exchange both wrap it.
 
+mod listens;
+
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
@@ -30,6 +32,7 @@ use crate::rpc::{
 };
 use crate::time::Instant;
 use crate::transport::Transport;
+use listens::Listens;
 
 /// Messages taken from the queue under one lock. Those that still wait there can coalesce.
 const MESSAGES: usize = 32;
@@ -115,6 +118,8 @@ pub(super) struct Engine<S> {
     pub(super) config: ServerConfig,
     principal: Option<StdArc<str>>,
     signals: Signals,
+    listens: Listens,
+    transport: Transport,
     /// Progress that was replaced in the buffer.
     coalesced: u64,
     prefix: String,
@@ -126,7 +131,7 @@ pub(super) struct Engine<S> {
 }
 
 impl<S: Service> Engine<S> {
-    pub(super) fn new(service: StdArc<S>, ports: Ports, config: ServerConfig) -> Self {
+    pub(super) fn new(service: StdArc<S>, ports: Ports, config: ServerConfig, transport: Transport) -> Self {
         let outbound = outbound::Config { finals: config.requests.in_flight, ..config.outbound };
         Self {
             service,
@@ -136,6 +141,8 @@ impl<S: Service> Engine<S> {
             principal: config.principal.as_deref().map(StdArc::from),
             config,
             signals: Signals::default(),
+            listens: Listens::default(),
+            transport,
             coalesced: 0,
             prefix: String::new(),
             purged: Vec::new(),
@@ -251,7 +258,7 @@ impl<S: Service> Engine<S> {
             Err(refusal @ Refusal::DuplicateToken) => {
                 return self.refuse(Some(&id), &RpcError::invalid_params(refusal.to_string()));
             }
-            Err(refusal @ (Refusal::Full(_) | Refusal::Closed)) => {
+            Err(refusal @ (Refusal::Full(_) | Refusal::TooManyListens(_) | Refusal::Closed)) => {
                 return self.refuse(Some(&id), &RpcError::new(code::OVERLOADED, refusal.to_string()));
             }
         };
@@ -264,7 +271,8 @@ impl<S: Service> Engine<S> {
         let context = Context {
             slot: Arc::clone(&slot),
             timer: StdArc::clone(&self.ports.timer),
-            token: token.map(StdArc::new),
+            token: token.filter(|_| !listen).map(StdArc::new),
+            listen,
             principal: self.principal.clone(),
         };
         let call = Call::new(method, text, &read.call, key_header);
@@ -285,6 +293,7 @@ impl<S: Service> Engine<S> {
                     self.coordinator.arm_deadline(handle);
                 }
             }
+            Ok(Answer::Listen(subscription)) => self.listen(handle, &run, subscription),
             Ok(Answer::Blocking(job)) => {
                 self.ports.spawn.spawn_blocking(Box::new(move || {
                     // It may have waited for a thread longer than anybody waits for it.
@@ -341,6 +350,7 @@ impl<S: Service> Engine<S> {
         for handle in signals.ended.drain(..) {
             self.coordinator.handler_ended(handle);
         }
+        self.listens.ready(signals.listens.drain(..));
         let counters = &mut self.counters;
         counters.progress_dropped += core::mem::take(&mut signals.dropped);
         self.coalesced += core::mem::take(&mut signals.coalesced);
@@ -362,8 +372,8 @@ impl<S: Service> Engine<S> {
     }
 
     /// Takes the oldest message that waits to leave.
-    pub(super) fn pop<R>(&mut self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
-        let popped = self.queue.pop(encode)?;
+    pub(super) fn pop<R>(&mut self, mut encode: impl FnMut(Item<'_>) -> R) -> Option<(Popped, R)> {
+        let popped = self.queue.pop(&mut encode).or_else(|| self.pull(encode))?;
         self.counters.messages_out += 1;
         if let (Popped { handle: Some(handle), last: true }, _) = popped {
             drop(self.coordinator.release(handle));
@@ -371,7 +381,8 @@ impl<S: Service> Engine<S> {
         Some(popped)
     }
 
-    /// Takes the oldest messages that wait to leave, lending each to `encode`; whether there were any.
+    /// Takes the oldest messages that wait to leave, then some of the listens, lending each to `encode`; whether there were
+    /// any.
     pub(super) fn pop_into(
         &mut self,
         batch: &mut Batch,
@@ -380,6 +391,7 @@ impl<S: Service> Engine<S> {
     ) -> bool {
         self.queue.pop_into(batch, MESSAGES, bytes);
         let any = !batch.is_empty();
+        let room = bytes.saturating_sub(batch.bytes());
         batch.drain(|popped, item| {
             self.counters.messages_out += 1;
             encode(popped, item);
@@ -387,7 +399,7 @@ impl<S: Service> Engine<S> {
                 drop(self.coordinator.release(handle));
             }
         });
-        any
+        any | self.pull_into(room, encode)
     }
 }
 
@@ -400,20 +412,28 @@ impl<S> Engine<S> {
     }
 
     /// Admits nothing more, and ends the open listens, which would go on for ever (rules C5 and L4).
-    pub(super) fn drain(&mut self, now: Instant, transport: Transport) {
+    pub(super) fn drain(&mut self, now: Instant) {
         self.coordinator.drain();
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {
-            let Ok(end) = self.coordinator.end_listen(now, handle) else { continue };
-            let mut body = Vec::new();
-            // The final result says it already: without a place for the notification the listen has ended all the same.
-            let _placed = end.cancellation.encode(transport, &mut body) && self.queue.refuse(body);
+            // One of the hub's ends after what it owes.
+            if !self.listens.drain(handle) {
+                self.end_listen(now, handle);
+            }
         }
+    }
+
+    fn end_listen(&mut self, now: Instant, handle: Handle) {
+        let Ok(end) = self.coordinator.end_listen(now, handle) else { return };
+        let mut body = Vec::new();
+        // The final result says it already: without a place for the notification the listen has ended all the same.
+        let _placed = end.cancellation.encode(self.transport, &mut body) && self.queue.refuse(body);
     }
 
     /// Answers whatever is still in flight with an error: the time to finish is over.
     pub(super) fn cut(&mut self, now: Instant) {
         let error = RpcError::new(code::OVERLOADED, Refusal::Closed.to_string());
+        self.listens.close_all();
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {
             let failed = |slot: &mut Arc<Slot>| slot.fail(now, &error, CancelReason::Shutdown);
@@ -455,6 +475,7 @@ impl<S> Engine<S> {
     }
 
     fn forget(&mut self, handle: Handle, slot: &Arc<Slot>, reason: CancelReason) {
+        self.listens.close(handle);
         self.queue.purge(handle);
         self.purged.push(handle);
         slot.span.cancelled(&reason);

@@ -74,11 +74,11 @@ impl<S: Service> Exchange<S> {
         config: ServerConfig,
         receive: impl FnOnce(&mut Engine<S>, Instant),
     ) -> Self {
-        let mut engine = Engine::new(service, ports, config);
+        let mut engine = Engine::new(service, ports, config, Transport::Http);
         let now = engine.ports.timer.now();
         let watch = Watch::new(engine.config.shutdown.clone());
         if engine.config.shutdown.is_draining() {
-            engine.drain(now, Transport::Http);
+            engine.drain(now);
         }
         receive(&mut engine, now);
         Self { engine, alarm: Alarm::default(), watch, over: false }
@@ -124,7 +124,7 @@ impl<S: Service> Exchange<S> {
             let now = self.engine.ports.timer.now();
             let Engine { ports, config, .. } = &self.engine;
             if let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit) {
-                self.engine.drain(now, Transport::Http);
+                self.engine.drain(now);
             }
             if self.watch.is_cut(now) {
                 self.engine.cut(now);

@@ -68,7 +68,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.slot.queue.handler_ended(self.handle);
+        self.slot.queue.tell(|signals| signals.ended.push(self.handle));
     }
 }
 

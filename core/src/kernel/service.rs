@@ -8,6 +8,7 @@ use core::ops::Range;
 use serde::de::DeserializeOwned;
 
 use super::context::Context;
+use super::hub::Subscription;
 use super::port::BoxFuture;
 use crate::idempotency::{Key, KeySources, META_NAME, PARAM_NAME, find_key};
 use crate::rpc::scan::Found;
@@ -105,6 +106,9 @@ pub enum Answer {
     Later(BoxFuture<Outcome>),
     /// By a job that blocks its thread; it runs where that does no harm.
     Blocking(Box<dyn FnOnce() -> Outcome + Send>),
+    /// By the changes of this subscription, until it ends: only a `subscriptions/listen` is answered so. No handler runs for
+    /// it; see [`Hub::listen`](super::Hub::listen).
+    Listen(Subscription),
 }
 
 impl Answer {

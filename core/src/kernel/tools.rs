@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::context::Context;
+use super::hub::{Hub, Kinds};
+use super::resources::Resources;
 use super::service::{Answer, Call, Outcome, Service, key_text, read_json};
 use crate::idempotency::Key;
 use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method, scan};
@@ -119,6 +121,8 @@ pub struct Tools {
     instructions: Option<String>,
     listed: Vec<Listed>,
     handlers: BTreeMap<Box<str>, Handler>,
+    resources: Option<Resources>,
+    hub: Option<Hub>,
 }
 
 /// How long a client may keep the answers to `server/discover` and `tools/list`, in milliseconds: the table never changes
@@ -147,6 +151,8 @@ impl Tools {
             instructions: None,
             listed: Vec::new(),
             handlers: BTreeMap::new(),
+            resources: None,
+            hub: None,
         }
     }
 
@@ -155,6 +161,26 @@ impl Tools {
     pub fn instructions(mut self, text: &str) -> Self {
         self.instructions = Some(text.to_owned());
         self
+    }
+
+    /// Offers these resources: `resources/list`, `resources/templates/list`, `resources/read`.
+    #[must_use]
+    pub fn resources(self, resources: Resources) -> Self {
+        Self { resources: Some(resources), ..self }
+    }
+
+    /// Serves `subscriptions/listen` from this hub, and says so in its capabilities. Without a hub there is no such method.
+    /// What the hub offers and this server does not have is left out of acknowledgements.
+    #[must_use]
+    pub fn subscriptions(self, hub: &Hub) -> Self {
+        Self { hub: Some(hub.clone()), ..self }
+    }
+
+    /// The changes that a client can hear of.
+    fn kinds(&self) -> Kinds {
+        let own = if self.resources.is_some() { Kinds::RESOURCES | Kinds::UPDATES } else { Kinds::NONE };
+        let offered = self.hub.as_ref().map_or(Kinds::NONE, Hub::offers);
+        offered & (own | Kinds::TOOLS | Kinds::TASKS)
     }
 
     /// Adds a tool whose handler is asynchronous. `schema` is the JSON schema of its arguments, an object.
@@ -212,8 +238,17 @@ impl Tools {
     }
 
     fn discover(&self) -> Outcome {
+        let kinds = self.kinds();
+        let tools = if kinds.contains(Kinds::TOOLS) { "\"listChanged\":true" } else { "" };
+        let resources = match (kinds.contains(Kinds::RESOURCES), kinds.contains(Kinds::UPDATES)) {
+            _ if self.resources.is_none() => "",
+            (true, true) => ",\"resources\":{\"subscribe\":true,\"listChanged\":true}",
+            (true, false) => ",\"resources\":{\"listChanged\":true}",
+            (false, true) => ",\"resources\":{\"subscribe\":true}",
+            (false, false) => ",\"resources\":{}",
+        };
         let mut out = format!(
-            "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{}}}},"
+            "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{{tools}}}{resources}}},"
         )
         .into_bytes();
         if let Some(text) = &self.instructions {
@@ -233,6 +268,19 @@ impl Tools {
         let end = format!("\"ttlMs\":{TTL_MS},\"cacheScope\":\"public\",\"_meta\":{}}}", self.meta);
         out.extend_from_slice(end.as_bytes());
         String::from_utf8(out).map_err(|error| RpcError::internal(format!("{error}")))
+    }
+
+    /// The methods of what was attached.
+    fn other(&self, call: Call, cx: Context) -> Answer {
+        match (&*call.method, &self.resources, &self.hub) {
+            (method::LISTEN, _, Some(hub)) => hub.listen_within(self.kinds(), &call, &cx),
+            (method::RESOURCES_READ, Some(resources), _) => resources.read(call, cx, &self.meta),
+            (method::RESOURCES_LIST, Some(resources), _) => resources.list(&call, cx, &self.meta, TTL_MS),
+            (method::RESOURCE_TEMPLATES_LIST, Some(resources), _) => {
+                Answer::Ready(resources.templates(&self.meta, TTL_MS))
+            }
+            (other, ..) => Answer::Ready(Err(RpcError::method_not_found(other))),
+        }
     }
 
     fn call_tool(&self, call: Call, cx: Context) -> Result<Answer, RpcError> {
@@ -282,7 +330,7 @@ impl Service for Tools {
             method::DISCOVER => Answer::Ready(self.discover()),
             method::TOOLS_LIST => Answer::Ready(self.list()),
             method::TOOLS_CALL => self.call_tool(call, cx).unwrap_or_else(|error| Answer::Ready(Err(error))),
-            other => Answer::Ready(Err(RpcError::method_not_found(other))),
+            _ => self.other(call, cx),
         }
     }
 

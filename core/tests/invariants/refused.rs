@@ -134,6 +134,12 @@ refused! {
     retry_4_the_level_is_bounded: ((2, 1), 2, BudgetEffect::Granted),
         not ((2, 3), 2, BudgetEffect::Earned), ((2, 2), 2, BudgetEffect::Granted), ((2, 1), 2, BudgetEffect::Denied),
             ((0, 0), 2, BudgetEffect::Granted), ((2, 1), 2, BudgetEffect::Earned);
+    hub_1_the_acknowledgement_comes_first: (false, true, false), not (true, true, false), (false, false, true);
+    hub_2_only_what_is_watched: (true, true), not (false, true);
+    hub_3_nothing_is_lost: (Some(1), Some(1)), not (Some(1), Some(2)), (Some(1), None), (None, Some(1));
+    hub_4_what_waits_is_bounded: ((1, 1), (3, 3)), not ((2, 1), (3, 3)), ((1, 1), (4, 3));
+    hub_5_an_end_is_an_end: (true, false), not (true, true);
+    hub_6_a_waiter_is_woken_once: (true, true, true), not (true, true, false), (false, true, true), (true, false, true);
     leg_1_no_handler_without_a_handshake: (true, true), not (false, true);
     leg_2_no_change_before_the_client_is_ready: (true, Session::Announce), not (false, Session::Announce);
     leg_3_batches_of_one_revision: (Some(V2025_03_26), Session::Unpack),

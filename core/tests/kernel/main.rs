@@ -6,6 +6,7 @@ mod support;
 mod client;
 mod exchange;
 mod handlers;
+mod hub;
 mod input;
 mod legacy;
 #[cfg(feature = "metrics")]

@@ -10,7 +10,7 @@ use super::design::{
 use super::finding::{Area, Notes};
 use super::{Design, Finding};
 
-const LOST_REPLY: &str = "transport http\ncall A\nwait 20ms\nbreak A\nwait 20ms\ncomplete A\n";
+const LOST_REPLY: &str = "transport http\ncall A\nwait 20ms\nbreak A\nwait 1s\ncomplete A\n";
 const LOST_REPLY_KEYED: &str = "transport http\ncall A key order-7\nwait 20ms\nbreak A\nwait 1s\ncomplete A\n";
 
 /// The class that the design earns, and why it is no better.
@@ -50,11 +50,14 @@ fn flaws(design: &Design, idempotency: &Idempotency) -> Vec<&'static str> {
 
 pub(super) fn check(design: &Design, class: Safety, findings: &mut Vec<Finding>) {
     if let Some(idempotency) = &design.idempotency {
-        boundary(design, idempotency, &mut Notes::new(Area::Idempotency, findings));
+        let notes = &mut Notes::new(Area::Idempotency, findings);
+        boundary(design, idempotency, notes);
+        memory(design, idempotency, notes);
     }
     policy(design, class, &mut Notes::new(Area::Retry, findings));
 }
 
+/// Where the key comes from, where it is kept, and what is one transaction with it.
 fn boundary(design: &Design, idempotency: &Idempotency, notes: &mut Notes<'_>) {
     let external = design.operation.place == Where::External;
     notes.blocks(
@@ -100,6 +103,10 @@ fn boundary(design: &Design, idempotency: &Idempotency, notes: &mut Notes<'_>) {
         "the effect is in another system, and no transaction spans both: a crash in between leaves no trace of it",
         "start the key durably, send with a key of the other system, then report what it answered",
     );
+}
+
+/// What a known key answers, to whom, and for how long.
+fn memory(design: &Design, idempotency: &Idempotency, notes: &mut Notes<'_>) {
     notes.blocks(
         !idempotency.refuses_other_arguments,
         "LEDGER",

@@ -8,7 +8,7 @@ use steady_core::retry::Safety;
 
 use super::Design;
 use super::design::TransportKind;
-use crate::experiment::{self, Row, Script, Step};
+use crate::experiment::{self, Promise, Row, Script, Step};
 
 /// One race and its one outcome.
 #[derive(Clone, Debug, Serialize)]
@@ -25,6 +25,8 @@ pub struct Race {
 
 /// How far apart two events are that do not race.
 const APART: Duration = Duration::from_millis(20);
+/// Longer than the first pause between two attempts.
+const LATER: Duration = Duration::from_secs(1);
 /// Less than the way of a message: what is under way has not arrived.
 const CLOSE: Duration = Duration::from_micros(500);
 /// The longest limit that is played; the outcome does not depend on the length.
@@ -34,8 +36,12 @@ pub(super) fn table(design: &Design, class: Safety) -> Vec<Race> {
     let request = || String::from("A");
     let idle = design.timeouts.idle.map(|limit| limit.min(LONGEST));
     let max = design.timeouts.max.map(|limit| limit.min(LONGEST));
-    let key = (class == Safety::Conditional).then(|| "key-1".to_owned());
-    let call = Step::Call { name: request(), idle, max, key };
+    let contract = match class {
+        Safety::Safe => Promise::Safe,
+        Safety::Conditional => Promise::Key("key-1".into()),
+        Safety::Unsafe => Promise::Unsafe,
+    };
+    let call = Step::Call { name: request(), idle, max, contract };
     let (wait, late) = (Step::Wait(APART), Step::Wait(CLOSE));
     let mut races = vec![
         (
@@ -56,7 +62,7 @@ pub(super) fn table(design: &Design, class: Safety) -> Vec<Race> {
         races.push(("progress to the maximum, then complete", to_maximum(&call, idle, max)));
     }
     if design.transport.kind == TransportKind::Http {
-        let steps = vec![call, wait.clone(), Step::Break(request()), wait, Step::Complete(request())];
+        let steps = vec![call, wait.clone(), Step::Break(request()), Step::Wait(LATER), Step::Complete(request())];
         races.push(("the stream breaks, then complete", steps));
     }
     races.into_iter().filter_map(|(race, steps)| play(design, race, steps)).collect()

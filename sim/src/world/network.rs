@@ -252,6 +252,7 @@ impl<S: Service> Network<S> {
             | Input::Acknowledged { .. }
             | Input::Notice { .. }
             | Input::ListenEnded { .. }
+            | Input::Heard
             | Input::LinkLost
             | Input::LinkUp => return self.client.handle_input(self.executor.now(), input),
         };

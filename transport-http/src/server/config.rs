@@ -74,6 +74,8 @@ pub struct ServeConfig {
     pub path: Box<str>,
     /// Connections at once. At the cap, the next one waits in the system's queue. Default 16,384.
     pub max_connections: usize,
+    /// Requests at once on one connection of HTTP/2 (feature `http2`); a client that sends more has them refused. Default 128.
+    pub max_streams: u32,
     /// Longest head of a request, in bytes (431 above it). Default 16 KiB.
     pub max_head: usize,
     /// How long the head of a request may take once it has begun. Default 10 s.
@@ -96,6 +98,7 @@ impl Default for ServeConfig {
             http: HttpConfig::default(),
             path: "/mcp".into(),
             max_connections: 16_384,
+            max_streams: 128,
             max_head: 16 << 10,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),

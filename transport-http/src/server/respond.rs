@@ -21,7 +21,8 @@ use super::limits::{Counted, bump};
 use super::refuse::Refused;
 use super::service::{Responding, Shared};
 use super::stream::{EventStream, Watched};
-use super::wire::{Busy, Watch};
+use super::watch::{Busy, Watch};
+use crate::sse;
 
 /// Answers a request. `watch` is the connection's, if it is ours.
 ///
@@ -38,6 +39,7 @@ where
         Ok(admitted) => admitted,
         Err(refused) => return Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
     };
+    let takes_over = watch.as_ref().and_then(|watch| watch.takes_over(&parts));
     let headers = parts.headers;
     Box::pin(async move {
         let read = read_body(body, shared.config.max_body, shared.config.body_timeout).await;
@@ -47,7 +49,8 @@ where
             Err(refused) => refuse(&shared, refused),
             Ok(Begun::Accepted) => accepted(),
             Ok(Begun::Exchange { exchange, busy }) => {
-                FirstMessage { shared, exchange: Some(exchange), accepts, busy, text: Vec::new(), sleep: None }.await
+                let (exchange, text, sleep) = (Some(exchange), Vec::new(), None);
+                FirstMessage { shared, exchange, accepts, busy, takes_over, text, sleep }.await
             }
         })
     })
@@ -123,7 +126,7 @@ fn begin<S: Service>(
     }
     bump(&limits.counts.requests);
     // From here on a hang-up cancels, and nothing that the client sends is part of this request.
-    let busy = watch.and_then(Watch::start);
+    let busy = watch.map(Watch::start);
     let mut settings = shared.exchange.clone();
     if principal.is_some() {
         settings.principal = principal;
@@ -146,6 +149,8 @@ struct FirstMessage<S: Service> {
     exchange: Option<Watched<S>>,
     accepts: Accepts,
     busy: Option<Busy>,
+    /// Whether the connection writes a stream itself, and whether it goes on then.
+    takes_over: Option<bool>,
     text: Vec<u8>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -195,16 +200,27 @@ impl<S: Service> Future for FirstMessage<S> {
         let (shared, accepts) = (&*this.shared, this.accepts);
         let config = &shared.config;
         let streams = accepts.events && (config.always_stream || !accepts.json);
-        let response = match first {
-            First::Answer if !streams || status(&text) != StatusCode::OK => json(text),
-            First::Answer | First::Said => {
-                let message = String::from_utf8_lossy(&text);
-                events(shared, EventStream::new(exchange, Some(&message), config.keep_alive))
+        let message = || String::from_utf8_lossy(&text);
+        let stream = match first {
+            First::Answer => {
+                let whole = if streams && status(&text) == StatusCode::OK {
+                    let mut event = Vec::new();
+                    sse::write_event(&mut event, &message());
+                    events(shared, Body::event(event))
+                } else {
+                    json(text)
+                };
+                let busy = this.busy.take();
+                return Poll::Ready(whole.map(|body| body.watched(busy)));
             }
-            First::Silent => events(shared, EventStream::new(exchange, None, config.keep_alive)),
+            First::Said => EventStream::new(exchange, Some(&message()), config.keep_alive),
+            First::Silent => EventStream::new(exchange, None, config.keep_alive),
         };
-        let busy = this.busy.take();
-        Poll::Ready(response.map(|body| body.watched(busy)))
+        let response = events(shared, Body::events(stream));
+        match (this.busy.take(), this.takes_over) {
+            (Some(busy), Some(reusable)) => busy.hand_over(response, reusable).map_or(Poll::Pending, Poll::Ready),
+            (busy, _) => Poll::Ready(response.map(|body| body.watched(busy))),
+        }
     }
 }
 
@@ -226,9 +242,9 @@ fn json(text: Vec<u8>) -> Response<Body> {
 }
 
 /// Rule H6.
-fn events<S: Service>(shared: &Shared<S>, stream: EventStream<S>) -> Response<Body> {
+fn events<S>(shared: &Shared<S>, body: Body) -> Response<Body> {
     bump(&shared.limits.counts.streams);
-    let mut response = Response::new(Body::events(stream));
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

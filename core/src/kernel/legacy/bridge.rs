@@ -75,6 +75,8 @@ impl<S: Service> Bridge<S> {
         match self.service.call(call, cx.clone()) {
             Answer::Ready(outcome) => Started::Ready(outcome),
             Answer::Later(outcome) => Started::Later(outcome),
+            // Only the method that these revisions do not have is answered so.
+            Answer::Listen(_) => Started::Ready(Err(RpcError::method_not_found(crate::rpc::method::LISTEN))),
             Answer::Blocking(job) => {
                 let waits = cx.clone();
                 let job = Box::new(move || match waits.is_cancelled() {
