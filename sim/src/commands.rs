@@ -6,9 +6,11 @@
 mod completions;
 mod demo;
 mod lab;
+mod replay;
 mod review;
 #[cfg(feature = "live")]
 mod serve;
+mod swarm;
 
 use std::process::ExitCode;
 
@@ -17,6 +19,8 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Args),
+    Swarm(swarm::Args),
+    Replay(replay::Args),
     Lab(lab::Args),
     Review(review::Args),
     #[cfg(feature = "live")]
@@ -28,6 +32,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
+        Command::Swarm(args) => swarm::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Review(args) => review::run(&args),
         #[cfg(feature = "live")]

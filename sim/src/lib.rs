@@ -8,5 +8,6 @@ pub mod experiment;
 pub mod lab;
 pub mod review;
 mod suggest;
+pub mod swarm;
 pub mod wire;
 pub mod world;

@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, tidy};
+use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, swarm, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -125,6 +125,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[],
         run: demo::run,
         next: "run `cargo demo` and read the claim that does not hold",
+    },
+    Step {
+        name: "swarm",
+        proves: "200 worlds under faults keep every promise and come to rest, and are the same in another process",
+        required: true,
+        tools: &[],
+        run: swarm::run,
+        next: "`cargo run -p mcp-steady-sim -- replay target/swarm/swarm-SEED.events` shows the failure step by step",
     },
     Step {
         name: "bench-smoke",
