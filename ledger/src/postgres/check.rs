@@ -73,7 +73,7 @@ impl PgLedger {
                     checked.find(place, "the key has characters that a key cannot have");
                     continue;
                 };
-                let now = self.inner.times(self.inner.clock_ms().unwrap_or(row.get(3))).1;
+                let now = self.inner.times(self.inner.clock_ms().unwrap_or_else(|| row.get(3))).1;
                 match record::find(&conn, &Scope::new(principal, operation), &key).await {
                     // A large one goes with its day, which may be before its key becomes a tombstone.
                     Ok(Some((stored, _))) if stored.has_result() && now < stored.record.expires_at => {

@@ -20,7 +20,6 @@ use crate::error::LedgerError;
 use crate::file::Access;
 use crate::ledger::Ledger;
 use crate::options::Opening;
-use crate::record::code;
 use tables::{Kind, TABLES, Table};
 
 /// Why a ledger was not imported. Nothing of it is in the database then, but empty tables.
@@ -88,15 +87,12 @@ impl PgLedger {
         let from = file.site().connect(Access::Write)?;
         let source = Source { conn: &from.conn, file };
         let all = source.lock()?;
-        let conn;
-        let ledger;
-        {
-            ledger = Self::open(config, options).await.map_err(|error| match error {
-                LedgerError::WrongSecret => ImportError::NotEmpty,
-                error => error.into(),
-            })?;
-            conn = ledger.inner.pool.get().await?;
+        let opened = Self::open(config, options).await;
+        if matches!(opened, Err(LedgerError::WrongSecret)) {
+            return Err(ImportError::NotEmpty);
         }
+        let ledger = opened?;
+        let conn = ledger.inner.pool.get().await?;
         conn.batch("BEGIN; SET LOCAL synchronous_commit = on; LOCK TABLE ledger_key, ledger_meta IN EXCLUSIVE MODE")
             .await?;
         let mut done = 0;
@@ -336,6 +332,3 @@ impl Sum {
         self.hash.clone().finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
-
-/// The state codes are the same on both sides.
-const _: () = assert!(code(steady_core::idempotency::State::Committed) == 2);

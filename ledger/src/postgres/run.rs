@@ -236,10 +236,10 @@ impl<'a> Runs<'a> {
         if claim.known.is_behind(after) {
             write_time(&conn, claim.known, after).await.map_err(stop)?;
         }
-        outbox::enqueue(inner, &conn, call, outgoing, tick.shown).await.map_err(|error| match error {
-            LedgerError::Busy { .. } => Stop::Again(error),
-            error => Stop::Refused(error),
-        })?;
+        if let Err(error) = outbox::enqueue(inner, &conn, call, outgoing, tick.shown).await {
+            let again = matches!(error, LedgerError::Busy { .. });
+            return Err(roll_back(conn, if again { Stop::Again(error) } else { Stop::Refused(error) }).await);
+        }
         let Kept { small, day, id } = record::keep(&conn, &body, expires_ms).await.map_err(stop)?;
         let seal = record::seal(&inner.secret, &call.fingerprint, code(State::Committed), &body);
         // That it is one row, of this transaction, is what says that the transaction is still the one of the claim.

@@ -171,7 +171,8 @@ impl PgTasks {
     /// [`TaskError::Ledger`].
     pub async fn last_revision(&self) -> Result<Revision, TaskError> {
         let conn = self.inner().pool.get().await?;
-        let sql = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint - 1";
+        let sql = "SELECT coalesce(max(revision), 0) FROM ledger_task
+                   WHERE revision < pg_snapshot_xmin(pg_current_snapshot())::text::bigint";
         let row = conn.first(sql, args![]).await?;
         conn.put_back();
         Ok(row::revision(row.map_or(0, |row| row.get(0))))

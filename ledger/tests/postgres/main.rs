@@ -6,10 +6,22 @@
 #[path = "../support/cluster.rs"]
 mod cluster;
 mod conformance;
+mod effects;
+mod history;
+mod import;
+mod loss;
+mod outbox;
+#[path = "../support/peer.rs"]
+mod peer;
 #[path = "../support/pg_subject.rs"]
 mod pg_subject;
+mod pooler;
+mod shop;
 #[path = "../support/sqlite.rs"]
 mod sqlite;
+#[path = "../support/task_port.rs"]
+mod task_port;
+mod tasks;
 
 use std::sync::Arc;
 
