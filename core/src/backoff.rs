@@ -55,6 +55,29 @@ impl Default for Backoff {
 }
 
 impl Backoff {
+    /// For a fleet of thousands of clients of one server: the first pause spreads over 2 s instead of 250 ms, so that the
+    /// busiest 100 ms after a loss hold 5 % of the fleet and not 40 %. A client is back a second later on average.
+    pub const FLEET: Self = Self { base: Duration::from_secs(2), cap: Duration::from_secs(8) };
+
+    /// The largest share of a fleet that the policy puts into a window of this length after the failure of `attempt`, in
+    /// thousandths, rounded up: the window over the ceiling of the pause.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// # use steady_core::{backoff::Backoff, id::Attempt};
+    /// let window = Duration::from_millis(100);
+    /// assert_eq!(Backoff::default().share_permille(Attempt::FIRST, window), 400);
+    /// assert_eq!(Backoff::FLEET.share_permille(Attempt::FIRST, window), 50);
+    /// ```
+    #[must_use]
+    pub fn share_permille(&self, attempt: Attempt, window: Duration) -> u32 {
+        let (window, ceiling) = (window.as_nanos(), self.ceiling(attempt).as_nanos());
+        if window >= ceiling {
+            return 1000;
+        }
+        u32::try_from(window.saturating_mul(1000).div_ceil(ceiling)).unwrap_or(1000)
+    }
+
     /// The longest pause after `attempt` failed: `base * 2^(attempt - 1)`, at most `cap` (`BACKOFF-1`, `BACKOFF-2`).
     ///
     /// With the defaults: 250, 500, 1000, 2000, 4000, 8000, 8000, ... milliseconds.
@@ -107,6 +130,15 @@ impl Jitter {
     #[must_use]
     pub const fn random(entropy: [u8; 16]) -> Self {
         Self::Random(SmallRng::from_entropy(entropy))
+    }
+
+    /// Picks for something else that this client backs off from: they differ from these, and from those of another `stream`.
+    #[must_use]
+    pub fn fork(&mut self, stream: u64) -> Self {
+        match self {
+            Self::Seeded(seed) => Self::seeded(seed.client, mix(seed.stream.wrapping_add(WEYL)).wrapping_add(stream)),
+            Self::Random(rng) => Self::Random(SmallRng::from_u64(rng.next_u64() ^ mix(stream))),
+        }
     }
 
     fn bits(&mut self, attempt: Attempt) -> u64 {
@@ -193,6 +225,7 @@ const fn mix(value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    extern crate std;
 
     const CLIENTS: u64 = 10_000;
 
@@ -253,6 +286,25 @@ mod tests {
         let mut jitter = Jitter::seeded(ClientId::new(42), 0);
         let picks = attempts(10_000).map(|attempt| backoff.delay(attempt, &mut jitter));
         assert_flat(picks, Duration::from_secs(1), "attempts of one client");
+    }
+
+    #[test]
+    fn forks_spread_whatever_they_come_from() {
+        let backoff = Backoff::default();
+        for mut jitter in [Jitter::seeded(ClientId::new(1), 0), Jitter::random([3; 16])] {
+            let picks = (0..CLIENTS).map(|stream| backoff.delay(Attempt::FIRST, &mut jitter.fork(stream)));
+            assert_flat(picks, backoff.ceiling(Attempt::FIRST), "forks of one client");
+        }
+    }
+
+    #[test]
+    fn shares_are_those_of_the_ceilings() {
+        let window = Duration::from_millis(100);
+        let shares: std::vec::Vec<u32> =
+            attempts(7).map(|attempt| Backoff::default().share_permille(attempt, window)).collect();
+        assert_eq!(shares, [400, 200, 100, 50, 25, 13, 13]);
+        let none = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
+        assert_eq!(none.share_permille(Attempt::FIRST, window), 1000);
     }
 
     #[test]

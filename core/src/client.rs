@@ -21,8 +21,7 @@
 //! | progress at or after the maximum | does not save the call (rule T5) |
 //! | link lost, the call may have been sent | sent again only as [`Contract`] allows, else outcome unknown |
 //!
-//! Subscriptions and followed tasks live beside the calls and share link, wire ids and output: [`Client::listen`],
-//! [`Client::follow`].
+//! Subscriptions live beside the calls and share link, wire ids and output: [`Client::listen`].
 //!
 //! Methods are of four kinds: [`Client::call`] and [`Client::cancel`] are what the application wants;
 //! [`Client::handle_input`] and [`Client::handle_timeout`] are what the world did; [`Client::poll_output`] says what to do,
@@ -32,14 +31,12 @@
 //! over all attempts and pauses; `CALL-4` an unsafe call that may have been sent is never sent again; `CALL-5` a cancel
 //! signal goes out for a call that is given up while an attempt of it may run, once, and for nothing else.
 
-mod follows;
 mod io;
 mod listens;
 mod table;
 
 use core::time::Duration;
 
-pub use follows::{MAX_FOLLOWS, TooManyFollows};
 pub use io::{Input, Output};
 pub use listens::{MAX_SUBSCRIPTIONS, TooManySubscriptions};
 pub use table::{CallError, Client};

@@ -12,11 +12,12 @@
 //! |---|---|
 //! | request with the id of one in flight | [`Refusal::DuplicateId`]: not executed, no error under that id (rule C10) |
 //! | request over the cap | [`Refusal::Full`] |
+//! | listen over the cap of listens | [`Refusal::TooManyListens`] |
 //! | cancellation of an unknown id, an id of the other JSON type, a finished request | ignored and counted (rule C4) |
 //! | cancellation of a request in flight | silence; id, token, permit and place are free at once (rules C3, C10) |
 //! | any request after `close` | [`Refusal::Closed`] |
 //!
-//! Invariants: `COORD-1` no more than the cap is in flight; `COORD-2` an id names at most one request; `COORD-3` a cancelled
+//! Invariants: `COORD-1` no more than the cap is in flight, and no more listens than theirs; `COORD-2` an id names at most one request; `COORD-3` a cancelled
 //! request frees everything at once; `COORD-4` after [`Polled::Idle`] no deadline at or before `now` remains; `COORD-5` only
 //! an open listen can be ended by the server (rule C5).
 
@@ -44,6 +45,8 @@ pub struct Config {
     /// Handlers that still run although their request was cancelled or timed out; at this number new requests are refused
     /// until one ends. Default 4096.
     pub stragglers: usize,
+    /// Open listens, which are among the requests in flight; each more is refused. Default 128.
+    pub listens: usize,
     /// The server's own clocks for each request. Default: no idle clock, one hour at most.
     pub limits: Limits,
     /// Shortest time between two progress notifications of one request. Default [`SERVER_INTERVAL`].
@@ -55,6 +58,7 @@ impl Default for Config {
         Self {
             in_flight: 1024,
             stragglers: 4096,
+            listens: 128,
             limits: Limits { idle: None, maximum: Some(Duration::from_secs(3600)) },
             progress_interval: SERVER_INTERVAL,
         }

@@ -4,6 +4,7 @@
 //!   start ──► Asking ── Seen, not terminal ──► Waiting ── Clock at `until` ──► Asking
 //!               │  └──── Failed ─────────────► Waiting (backoff)
 //!               │        Notified, not terminal: in a pause the pause starts anew, while Asking nothing
+//!               │        Missed: in a pause ──► Asking, while Asking nothing
 //!               ├── Seen or Notified, terminal ──► Over(Terminal)
 //!               └── Gone ────────────► Over(Gone)
 //!   everywhere: Stop ──► Over(Stopped);  the maximum ran out ──► Over(GaveUp)
@@ -118,6 +119,8 @@ pub enum Event {
         /// The server's poll interval, if it named one.
         interval: Option<Duration>,
     },
+    /// Something may have changed of which no notification tells: notifications were lost, or the task was given input.
+    Missed,
     /// The question got no answer, or one that a later question may cure.
     Failed,
     /// The server does not know the task.
@@ -187,6 +190,11 @@ impl Follow {
                 let tenth = pause / 10;
                 let spread = Backoff { base: tenth, cap: tenth }.delay(Attempt::FIRST, &mut self.jitter);
                 self.wait(now, pause.saturating_add(spread))
+            }
+            Event::Missed if self.state == State::Asking => Effect::Nothing,
+            Event::Missed => {
+                self.state = State::Asking;
+                Effect::Ask
             }
             Event::Failed => {
                 let pause = self.config.backoff.delay(self.attempt, &mut self.jitter);
@@ -272,12 +280,22 @@ mod tests {
     }
 
     #[test]
+    fn what_may_have_been_missed_is_asked_for_at_once_and_once() {
+        let mut follow = Follow::start(Instant::ZERO, Config::default(), Jitter::seeded(ClientId::new(1), 0));
+        assert_eq!(follow.handle(Instant::ZERO, Event::Missed), Effect::Nothing, "the question is out");
+        let _waits = follow.handle(Instant::ZERO, seen(Some(20_000)));
+        assert_eq!(follow.handle(Instant::from_millis(1), Event::Missed), Effect::Ask);
+        assert_eq!(follow.handle(Instant::from_millis(2), Event::Missed), Effect::Nothing);
+    }
+
+    #[test]
     fn every_reachable_state_and_every_event() {
         let events = [
             seen(Some(1000)),
             Event::Seen { terminal: true, interval: None },
             Event::Notified { terminal: false, interval: Some(Duration::from_millis(700)) },
             Event::Notified { terminal: true, interval: None },
+            Event::Missed,
             Event::Failed,
             Event::Gone,
             Event::Stop,

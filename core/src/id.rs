@@ -92,10 +92,6 @@ counted!(
     /// A subscription of a client, over all the listen requests that carry it.
     SubscriptionId, "subscription"
 );
-counted!(
-    /// A durable task that a client follows.
-    FollowId, "follow"
-);
 
 /// Which attempt of a call: 1 is the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

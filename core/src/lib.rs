@@ -10,10 +10,12 @@
 //! | [`coordinator`] | all requests of a server's connection, or of one HTTP exchange |
 //! | [`client`] | a client's calls, their attempts, the cancel signal by transport, late answers |
 //! | [`progress`], [`outbound`] | what reaches a slow reader, and what is dropped for it |
+//! | [`listener`] | what a listen stream owes its client |
 //! | [`backoff`], [`retry`] | whether a call may be sent again, and when |
 //! | [`subscription`], [`task`], [`follow`] | recovery of a listen stream; a durable task's status; a client that waits for it |
 //! | [`idempotency`] | what makes two calls the same |
 //! | [`rpc`] | messages as text, both ways |
+//! | [`legacy`] | the revisions before 2026-07-28: handshake, sessions, their messages as modern ones and back |
 //! | [`mrtr`] | requests over several round trips: what may be asked for, and what state comes back |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -31,6 +33,8 @@ pub mod id;
 pub mod idempotency;
 #[cfg(feature = "std")]
 pub mod kernel;
+pub mod legacy;
+pub mod listener;
 pub mod mrtr;
 pub mod outbound;
 pub mod progress;

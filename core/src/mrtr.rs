@@ -21,13 +21,13 @@
 
 mod answer;
 mod ask;
-mod base64;
+pub(crate) mod base64;
 mod client;
 mod seal;
 
 pub use answer::{Retry, RetryError, Unanswered, Wrong};
 pub use ask::{AskError, InputRequired};
-pub use client::{Input, InputRequest, NoRetry, Outcome, ResultError, read_result};
+pub use client::{Input, InputRequest, NoRetry, Outcome, ResultError, read_requests, read_result};
 pub use seal::{Binding, BindingError, Mac, Opened, Sealer, Spent, Stamp, StateError};
 
 use crate::rpc::scan::{members, text};

@@ -25,6 +25,8 @@ pub const PROTOCOL_VERSION: &str = "2026-07-28";
 pub mod method {
     /// Cancels a request (stdio, rule C2), or says that a listen ended (rule C5).
     pub const CANCELLED: &str = "notifications/cancelled";
+    /// A log message.
+    pub const MESSAGE: &str = "notifications/message";
     /// Progress of a request.
     pub const PROGRESS: &str = "notifications/progress";
     /// What a server speaks and offers (rule M8).
@@ -39,4 +41,26 @@ pub mod method {
     pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
     /// Opens a stream of change notifications.
     pub const LISTEN: &str = "subscriptions/listen";
+    /// Says that the list of tools has changed.
+    pub const TOOLS_LIST_CHANGED: &str = "notifications/tools/list_changed";
+    /// Says that the list of prompts has changed.
+    pub const PROMPTS_LIST_CHANGED: &str = "notifications/prompts/list_changed";
+    /// Says that the list of resources has changed.
+    pub const RESOURCES_LIST_CHANGED: &str = "notifications/resources/list_changed";
+    /// Says that a resource has changed.
+    pub const RESOURCES_UPDATED: &str = "notifications/resources/updated";
+    /// The resources of a server.
+    pub const RESOURCES_LIST: &str = "resources/list";
+    /// The templates of resources of a server.
+    pub const RESOURCE_TEMPLATES_LIST: &str = "resources/templates/list";
+    /// Reads a resource.
+    pub const RESOURCES_READ: &str = "resources/read";
+    /// The state of a durable task (rule K4).
+    pub const TASKS_GET: &str = "tasks/get";
+    /// Input for a durable task (rule K4).
+    pub const TASKS_UPDATE: &str = "tasks/update";
+    /// The wish that a durable task ends (rule K3).
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
+    /// The state of a durable task, on a listen stream (rule K6).
+    pub const TASKS_NOTICE: &str = "notifications/tasks";
 }

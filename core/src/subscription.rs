@@ -1,7 +1,8 @@
 //! One subscription of a client, over all the listen requests that carry it (rules L1 to L6, T1).
 //!
 //! The leaf machine [`Subscription`] decides when a listen request is sent, when its stream counts as open, and how long
-//! to pause before the next one. [`RecoveryPlan`] says what the next one looks like and what must be read afresh.
+//! to pause before the next one. [`RecoveryPlan`], which the [client](crate::client) makes for each of them, says what it
+//! looks like and what must be read afresh.
 //!
 //! ```text
 //!              open()                    Acknowledged
@@ -9,7 +10,7 @@
 //!      sends listen     │ Opening │                     │ Open │──┐ Message: Deliver
 //!                       └─────────┘                     └──────┘◄─┘
 //!             Listen      ▲  │  Lost, or                  │  │
-//!       (deadline reached)│  │  acknowledgement deadline  │  │ Lost
+//!       (deadline reached)│  │  acknowledgement deadline  │  │ Lost, or silent for too long
 //!                       ┌─────────┐ ◄─────────────────────┘  │
 //!                       │ Waiting │                          │ FinalResult
 //!                       └─────────┘                          │
@@ -19,14 +20,16 @@
 //!                                                       └───────┘
 //! ```
 //!
-//! The only deadline of a stream is the one of its acknowledgement (T1); an open stream may be silent for ever, and its
-//! liveness is the link's business. The pause grows with each failure and starts over once a stream has stayed open for
+//! The deadline of a stream is the one of its acknowledgement (T1). After it any byte counts as a sign of life, a comment or
+//! another message of the same link as well; with [`Config::liveness`] a stream without one is lost, without it an open
+//! stream may be silent for ever. The pause grows with each failure and starts over once a stream has stayed open for
 //! [`Config::stable_after`]: a server that acknowledges and drops does not get a reconnect storm.
 //!
 //! | tie | rule |
 //! |---|---|
 //! | acknowledgement in hand at its deadline | it wins as long as the timer has not been handled |
 //! | loss at the acknowledgement deadline | whichever is handled first; both lead to Waiting |
+//! | a sign of life in hand at the end of the liveness | it wins as long as the timer has not been handled |
 //! | loss exactly `stable_after` after the acknowledgement | the stream was stable |
 //! | anything of an older listen request | the shell matches by wire id and does not hand it in; in Waiting it is stale |
 //!
@@ -37,15 +40,16 @@
 //! - `SUB-4` Ended is never left, and a graceful end starts no recovery unless the caller asked for it (L4);
 //! - `SUB-5` every deadline lies after the `now` that set it, so after [`Event::Clock`] none at or before `now` remains
 //!   and no loop runs without time moving;
-//! - `SUB-6` a pause never exceeds the backoff's ceiling for the failures so far, or one nanosecond if that is less.
+//! - `SUB-6` a pause never exceeds the backoff's ceiling for the failures so far, or one nanosecond if that is less;
+//! - `SUB-7` after a loss one listen request of a client goes out at a time, until the server has answered one;
+//! - `SUB-8` an open stream is given up for its silence at the end of its liveness and not before, and never without one.
 //!
 //! ```
 //! use steady_core::backoff::Jitter;
-//! use steady_core::id::{ClientId, WireId};
-//! use steady_core::subscription::{Config, Effect, Event, Filter, RecoveryPlan, Subscription};
+//! use steady_core::id::ClientId;
+//! use steady_core::subscription::{Config, Effect, Event, Subscription};
 //! use steady_core::time::Instant;
 //!
-//! let filter = Filter::parse(r#"{"toolsListChanged":true}"#).unwrap();
 //! let start = Instant::ZERO;
 //! let jitter = Jitter::seeded(ClientId::new(1), 0);
 //! let mut subscription = Subscription::open(start, Config::default(), jitter); // and send the listen request
@@ -54,10 +58,7 @@
 //!
 //! let Effect::Wait { until } = subscription.handle(start, Event::Lost) else { panic!() };
 //! assert_eq!(subscription.handle(until, Event::Clock), Effect::Listen);
-//! let plan = RecoveryPlan::new(WireId::new(1), WireId::new(2), filter).unwrap();
-//! assert!(!plan.send_last_event_id());
 //! assert_eq!(subscription.handle(until, Event::Acknowledged), Effect::Opened { refetch: true });
-//! assert_eq!(plan.refetch()[0].method(), "tools/list");
 //! ```
 
 use core::time::Duration;
@@ -68,7 +69,7 @@ use crate::time::Instant;
 
 mod recovery;
 
-pub use recovery::{Filter, FilterError, RecoveryPlan, Refetch, ReusedWireId};
+pub use recovery::{Filter, FilterError, RecoveryPlan, Refetch};
 
 /// The limits of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -80,6 +81,9 @@ pub struct Config {
     /// How long a stream must stay open for the pauses to start over. Default 8 s. With zero, every acknowledgement
     /// starts them over.
     pub stable_after: Duration,
+    /// How long an open stream may stay without any sign of life before it is given up and asked for again (T1). At least
+    /// a nanosecond. Default `None`: for ever, for links on which a server that has nothing to say says nothing.
+    pub liveness: Option<Duration>,
     /// Whether to subscribe again after the server ended the subscription gracefully (L4). Default false.
     pub reopen_after_end: bool,
 }
@@ -90,6 +94,7 @@ impl Default for Config {
             ack_deadline: Duration::from_secs(30),
             backoff: Backoff::default(),
             stable_after: Duration::from_secs(8),
+            liveness: None,
             reopen_after_end: false,
         }
     }
@@ -107,6 +112,8 @@ pub enum State {
     Open {
         /// When it did.
         since: Instant,
+        /// The last sign of life.
+        heard: Instant,
     },
     /// No listen request is out.
     Waiting {
@@ -135,6 +142,11 @@ pub enum Event {
     Acknowledged,
     /// Any other notification stamped with this listen request's id (L2).
     Message,
+    /// Anything came at this time: a sign of life, told when it is asked for (T1).
+    Heard {
+        /// When.
+        at: Instant,
+    },
     /// The final result of the listen request: a graceful end (L4).
     FinalResult,
     /// An error answered the listen request, one that asking again would not cure. A passing one (overload) is a loss.
@@ -167,7 +179,8 @@ pub enum Effect {
         /// When the next listen request is due.
         until: Instant,
     },
-    /// Cancel the listen request in the transport's own way (C1, C2), then as [`Effect::Wait`].
+    /// Cancel the listen request, which was not acknowledged in time or fell silent, in the transport's own way (C1, C2), then
+    /// as [`Effect::Wait`].
     AbortAndWait {
         /// When the next listen request is due.
         until: Instant,
@@ -227,10 +240,10 @@ impl Subscription {
     pub fn handle(&mut self, now: Instant, event: Event) -> Effect {
         let effect = match self.state {
             State::Opening { deadline } => self.opening(now, event, deadline),
-            State::Open { since } => self.open_stream(now, event, since),
+            State::Open { since, heard } => self.open_stream(now, event, since, heard),
             State::Waiting { until } => self.waiting(now, event, until),
             State::Ended(_) => match event {
-                Event::Clock => Effect::Nothing,
+                Event::Clock | Event::Heard { .. } => Effect::Nothing,
                 Event::Acknowledged
                 | Event::Message
                 | Event::FinalResult
@@ -251,13 +264,14 @@ impl Subscription {
         self.state
     }
 
-    /// When [`Event::Clock`] is due, if at all. An open stream has no deadline (T1).
+    /// When [`Event::Clock`] is due, if at all. An open stream has a deadline only with [`Config::liveness`] (T1).
     #[must_use]
-    pub const fn poll_timeout(&self) -> Option<Instant> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
             State::Opening { deadline } => Some(deadline),
             State::Waiting { until } => Some(until),
-            State::Open { .. } | State::Ended(_) => None,
+            State::Open { heard, .. } => self.config.liveness.map(|liveness| later(heard, liveness)),
+            State::Ended(_) => None,
         }
     }
 
@@ -283,7 +297,7 @@ impl Subscription {
         match event {
             Event::Acknowledged => {
                 let refetch = core::mem::replace(&mut self.seen, true);
-                self.state = State::Open { since: now };
+                self.state = State::Open { since: now, heard: now };
                 Effect::Opened { refetch }
             }
             Event::Message => Effect::Violation(Violation::MessageBeforeAcknowledgement),
@@ -292,14 +306,21 @@ impl Subscription {
             Event::Lost => Effect::Wait { until: self.pause(now) },
             Event::Close => self.finish(End::Closed, true),
             Event::Clock if now >= deadline => Effect::AbortAndWait { until: self.pause(now) },
-            Event::Clock => Effect::Nothing,
+            Event::Clock | Event::Heard { .. } => Effect::Nothing,
         }
     }
 
-    fn open_stream(&mut self, now: Instant, event: Event, since: Instant) -> Effect {
+    fn open_stream(&mut self, now: Instant, event: Event, since: Instant, heard: Instant) -> Effect {
         match event {
             Event::Acknowledged => Effect::Violation(Violation::AcknowledgedTwice),
-            Event::Message => Effect::Deliver,
+            Event::Message => {
+                self.state = State::Open { since, heard: heard.max(now) };
+                Effect::Deliver
+            }
+            Event::Heard { at } => {
+                self.state = State::Open { since, heard: heard.max(at.min(now)) };
+                Effect::Nothing
+            }
             Event::FinalResult => {
                 self.forgive(now, since);
                 self.graceful(now)
@@ -310,6 +331,10 @@ impl Subscription {
                 Effect::Wait { until: self.pause(now) }
             }
             Event::Close => self.finish(End::Closed, true),
+            Event::Clock if self.poll_timeout().is_some_and(|at| now >= at) => {
+                self.forgive(heard, since);
+                Effect::AbortAndWait { until: self.pause(now) }
+            }
             Event::Clock => Effect::Nothing,
         }
     }
@@ -322,7 +347,7 @@ impl Subscription {
                 self.state = State::Opening { deadline: later(now, self.config.ack_deadline) };
                 Effect::Listen
             }
-            Event::Clock => Effect::Nothing,
+            Event::Clock | Event::Heard { .. } => Effect::Nothing,
         }
     }
 

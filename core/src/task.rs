@@ -90,6 +90,13 @@ impl Status {
         }
     }
 
+    /// Reads a status as it is written on the wire.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [Self::Working, Self::InputRequired, Self::Completed, Self::Failed, Self::Cancelled];
+        all.into_iter().find(|status| status.as_str() == text)
+    }
+
     /// As it is written on the wire.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

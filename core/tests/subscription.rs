@@ -5,18 +5,17 @@ mod invariants;
 #[path = "support/searched.rs"]
 mod searched;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use steady_core::backoff::{Backoff, Jitter};
-use steady_core::id::{Attempt, ClientId, WireId};
-use steady_core::subscription::{Config, Effect, End, Event, Filter, RecoveryPlan, State, Subscription, Violation};
+use steady_core::id::{Attempt, ClientId};
+use steady_core::subscription::{Config, Effect, End, Event, State, Subscription, Violation};
 use steady_core::time::Instant;
 
 use invariants::{
-    sub_1_only_an_acknowledged_stream_delivers, sub_2_a_recovery_is_a_new_request,
-    sub_3_a_recovered_stream_is_read_afresh, sub_4_an_end_is_an_end, sub_5_no_due_deadline_remains,
-    sub_6_a_pause_is_within_its_ceiling,
+    sub_1_only_an_acknowledged_stream_delivers, sub_3_a_recovered_stream_is_read_afresh, sub_4_an_end_is_an_end,
+    sub_5_no_due_deadline_remains, sub_6_a_pause_is_within_its_ceiling, sub_8_only_silence_ends_an_open_stream,
 };
 use searched::Searched;
 
@@ -30,13 +29,9 @@ fn until(effect: Effect) -> Instant {
 }
 
 #[test]
-fn statement_11_reconnecting_uses_a_new_request_without_last_event_id_and_refetches() {
-    let text = r#"{"toolsListChanged":true,"resourceSubscriptions":["file:///a"],"taskIds":["t"]}"#;
-    let filter = Filter::parse(text).unwrap();
+fn every_reconnection_is_a_new_request_and_a_refetch() {
     let mut subscription = open(Config::default());
     let mut now = Instant::ZERO;
-    let mut wire = WireId::new(1);
-    let mut used = BTreeSet::from([wire]);
     assert_eq!(
         subscription.handle(now, Event::Acknowledged),
         Effect::Opened { refetch: false },
@@ -45,26 +40,13 @@ fn statement_11_reconnecting_uses_a_new_request_without_last_event_id_and_refetc
     for _ in 0..5 {
         now = until(subscription.handle(now, Event::Lost));
         assert_eq!(subscription.handle(now, Event::Clock), Effect::Listen);
-        let fresh = WireId::new(wire.number() + 1);
-        let plan = RecoveryPlan::new(wire, fresh, filter.clone()).unwrap();
-        assert!(used.insert(plan.wire()), "a new request every time");
-        let filters = (text, plan.filter().as_str());
-        sub_2_a_recovery_is_a_new_request((wire, plan.wire()), filters, plan.send_last_event_id(), &now);
         // Nothing counts before the new stream is acknowledged; then everything covered is read afresh.
         assert_eq!(
             subscription.handle(now, Event::Message),
             Effect::Violation(Violation::MessageBeforeAcknowledgement)
         );
         assert_eq!(subscription.handle(now, Event::Acknowledged), Effect::Opened { refetch: true });
-        let methods: Vec<_> = plan.refetch().iter().map(|refetch| refetch.method()).collect();
-        assert_eq!(methods, ["tools/list", "resources/read", "tasks/get"]);
-        wire = fresh;
     }
-    assert_eq!(
-        RecoveryPlan::new(wire, wire, filter).map_err(|reused| reused.0),
-        Err(wire),
-        "the lost id cannot be used again"
-    );
 }
 
 #[test]
@@ -123,12 +105,39 @@ fn only_a_stable_stream_starts_the_pauses_over() {
 }
 
 #[test]
+fn a_stream_that_is_silent_for_its_liveness_is_lost_and_any_sign_of_life_keeps_it() {
+    let liveness = Some(Duration::from_secs(10));
+    let mut subscription = open(Config { liveness, ..Config::default() });
+    let at = |seconds: u64| Instant::from_millis(seconds * 1000);
+    let _opened = subscription.handle(at(0), Event::Acknowledged);
+    assert_eq!(subscription.poll_timeout(), Some(at(10)));
+    assert_eq!(subscription.handle(at(8), Event::Message), Effect::Deliver);
+    assert_eq!(subscription.handle(at(17), Event::Heard { at: at(16) }), Effect::Nothing, "a comment, say");
+    assert_eq!(subscription.handle(at(17), Event::Heard { at: at(3) }), Effect::Nothing, "old news");
+    assert_eq!(subscription.handle(at(18), Event::Clock), Effect::Nothing);
+    assert_eq!(subscription.poll_timeout(), Some(at(26)));
+    // In hand when the timer comes: it wins.
+    assert_eq!(subscription.handle(at(26), Event::Heard { at: at(26) }), Effect::Nothing);
+    assert_eq!(subscription.handle(at(26), Event::Clock), Effect::Nothing);
+    let lost = subscription.handle(at(36), Event::Clock);
+    assert!(matches!(lost, Effect::AbortAndWait { until } if until <= at(37)), "{lost:?}: it was stable");
+
+    let mut for_ever = open(Config::default());
+    let _opened = for_ever.handle(at(0), Event::Acknowledged);
+    assert_eq!((for_ever.poll_timeout(), for_ever.handle(Instant::MAX, Event::Clock)), (None, Effect::Nothing));
+}
+
+#[test]
 fn no_configuration_makes_a_loop_without_time() {
     let nothing = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
-    let config = Config { ack_deadline: Duration::ZERO, backoff: nothing, ..Config::default() };
+    let liveness = Some(Duration::ZERO);
+    let config = Config { ack_deadline: Duration::ZERO, backoff: nothing, liveness, ..Config::default() };
     let mut subscription = open(config);
     let mut now = Instant::ZERO;
-    for _ in 0..10 {
+    for round in 0..10 {
+        if round % 4 == 2 {
+            let _opened_if_it_was_opening = subscription.handle(now, Event::Acknowledged);
+        }
         assert_eq!(subscription.handle(now, Event::Clock), Effect::Nothing, "not due yet");
         let due = subscription.poll_timeout().expect("a deadline");
         assert!(due > now);
@@ -153,17 +162,16 @@ fn distance(now: Instant, deadline: Instant) -> Distance {
     }
 }
 
-/// Where the state's next interesting moment is: its deadline, or when an open stream becomes stable.
-fn moment(subscription: &Subscription, config: Config) -> Option<Instant> {
-    match subscription.state() {
-        State::Opening { deadline } => Some(deadline),
-        State::Open { since } => Some(since + config.stable_after),
-        State::Waiting { until } => Some(until),
-        State::Ended(_) => None,
-    }
+/// The state's next interesting moments: its deadline, and when an open stream becomes stable.
+fn moments(subscription: &Subscription, config: Config) -> [Option<Instant>; 2] {
+    let stable = match subscription.state() {
+        State::Open { since, .. } => Some(since + config.stable_after),
+        State::Opening { .. } | State::Waiting { .. } | State::Ended(_) => None,
+    };
+    [subscription.poll_timeout(), stable]
 }
 
-type Key = (&'static str, Option<Distance>, Option<End>, u16, bool);
+type Key = (&'static str, [Option<Distance>; 2], Option<End>, u16, bool, Option<Duration>);
 
 /// Times relative to now, attempts up to where the ceiling stops growing, counters forgotten.
 fn key(subscription: &Subscription, now: Instant, config: Config) -> Key {
@@ -173,17 +181,27 @@ fn key(subscription: &Subscription, now: Instant, config: Config) -> Key {
         State::Waiting { .. } => ("waiting", None),
         State::Ended(end) => ("ended", Some(end)),
     };
-    let distance = moment(subscription, config).map(|at| distance(now, at));
-    (name, distance, end, subscription.attempt().number().min(7), subscription.is_recovering())
+    // Whether it is stable when it falls silent is decided by how long it was heard.
+    let stable = match subscription.state() {
+        State::Open { since, heard } => Some(heard.saturating_since(since).min(config.stable_after)),
+        State::Opening { .. } | State::Waiting { .. } | State::Ended(_) => None,
+    };
+    let distances = moments(subscription, config).map(|at| at.map(|at| distance(now, at)));
+    let attempt = subscription.attempt().number().min(7);
+    (name, distances, end, attempt, subscription.is_recovering(), stable)
 }
 
-const EVENTS: [Event; 7] =
-    [Event::Acknowledged, Event::Message, Event::FinalResult, Event::Refused, Event::Lost, Event::Close, Event::Clock];
+fn events(now: Instant) -> [Event; 8] {
+    let heard = Event::Heard { at: now };
+    let others = [Event::FinalResult, Event::Refused, Event::Lost, Event::Close, Event::Clock];
+    let [end, refused, lost, close, clock] = others;
+    [Event::Acknowledged, Event::Message, heard, end, refused, lost, close, clock]
+}
 
 #[test]
 fn every_reachable_state_and_every_event() {
-    for reopen_after_end in [false, true] {
-        let config = Config { reopen_after_end, ..Config::default() };
+    for (reopen_after_end, liveness) in [(false, None), (true, None), (false, Some(Duration::from_secs(3)))] {
+        let config = Config { reopen_after_end, liveness, ..Config::default() };
         let (searched, effects) = explore(config);
         searched.report("subscription");
         assert_eq!(effects.len(), 11, "every effect occurs: {effects:?}");
@@ -199,7 +217,7 @@ fn explore(config: Config) -> (Searched, BTreeMap<&'static str, u32>) {
         if !searched.state(seen.insert(key(&subscription, now, config))) {
             continue;
         }
-        for event in EVENTS {
+        for event in events(now) {
             let mut after = subscription.clone();
             let effect = after.handle(now, event);
             check(now, config, &subscription, event, effect, &after);
@@ -211,8 +229,8 @@ fn explore(config: Config) -> (Searched, BTreeMap<&'static str, u32>) {
             let opened = opened || matches!(effect, Effect::Opened { .. });
             queue.push_back((now, after, opened));
         }
-        // Time moves to just before and onto the next moment, and nowhere else.
-        if let Some(at) = moment(&subscription, config) {
+        // Time moves to just before and onto the next moments, and nowhere else.
+        for at in moments(&subscription, config).into_iter().flatten() {
             let before = Instant::from_nanos(at.as_nanos().saturating_sub(1));
             queue.extend([before, at].into_iter().filter(|to| *to > now).map(|to| (to, subscription.clone(), opened)));
         }
@@ -225,7 +243,8 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
     match effect {
         Effect::Deliver => {
             sub_1_only_an_acknowledged_stream_delivers(before.state(), &context);
-            assert_eq!(before, after, "{context}");
+            assert_eq!(before.attempt(), after.attempt(), "{context}");
+            sub_1_only_an_acknowledged_stream_delivers(after.state(), &context);
         }
         Effect::Listen => {
             assert!(matches!(before.state(), State::Waiting { until } if until <= now), "{context}");
@@ -240,7 +259,7 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
             let ceiling = pause_ceiling(config.backoff, after.attempt());
             sub_6_a_pause_is_within_its_ceiling(until.saturating_since(now), ceiling, &context);
             let aborts = matches!(effect, Effect::AbortAndWait { .. });
-            assert_eq!(aborts, event == Event::Clock, "only the deadline aborts {context}");
+            assert_eq!(aborts, event == Event::Clock, "only a deadline aborts {context}");
         }
         Effect::Finish { end, abort } => {
             assert_eq!(after.state(), State::Ended(end), "{context}");
@@ -251,7 +270,14 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
             assert_eq!(after.violations(), before.violations() + 1, "{context}");
             assert_eq!(after.state(), before.state(), "{context}");
         }
+        Effect::Nothing if matches!(event, Event::Heard { .. }) => {
+            assert_eq!(before.attempt(), after.attempt(), "{context}");
+        }
         Effect::Nothing | Effect::Stale | Effect::TooLate => assert_eq!(before, after, "{context}"),
+    }
+    if let (State::Open { heard, .. }, Event::Clock) = (before.state(), event) {
+        let ended = !matches!(after.state(), State::Open { .. });
+        sub_8_only_silence_ends_an_open_stream(now.saturating_since(heard), config.liveness, ended, &context);
     }
     let alive = matches!(before.state(), State::Opening { .. } | State::Open { .. });
     let graceful = alive && event == Event::FinalResult && !config.reopen_after_end;

@@ -4,6 +4,9 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod experiment;
 pub mod lab;
+mod suggest;
+pub mod swarm;
 pub mod wire;
 pub mod world;

@@ -5,9 +5,9 @@ mod session;
 use std::path::Path;
 use std::process::ExitCode;
 
-use steady_http::{HttpConfig, ServeConfig, run_http_with};
+use steady_http::{ServeConfig, run_http_with};
 use steady_sim::lab::{Inventory, inventory_server};
-use steady_stdio::{ServerConfig, StdioConfig, run_stdio_with};
+use steady_stdio::{StdioConfig, run_stdio_with};
 
 pub(crate) use session::session;
 
@@ -17,13 +17,17 @@ pub(crate) fn serve(http: Option<&str>, ledger: &Path, principal: &str) -> ExitC
         Ok(inventory) => inventory,
         Err(error) => return crate::show::failed(&format!("{}: {error}", ledger.display())),
     };
-    let server = ServerConfig { principal: Some(principal.into()), ..ServerConfig::default() };
     let shop = inventory_server(inventory);
     match http {
-        None => run_stdio_with(shop, StdioConfig { server, ..StdioConfig::default() }),
+        None => {
+            let mut config = StdioConfig::default();
+            config.server.principal = Some(principal.into());
+            run_stdio_with(shop, config)
+        }
         Some(address) => {
-            let http = HttpConfig { server, ..HttpConfig::default() };
-            run_http_with(shop, address, ServeConfig { http, ..ServeConfig::default() })
+            let mut config = ServeConfig::default();
+            config.http.server.principal = Some(principal.into());
+            run_http_with(shop, address, config)
         }
     }
 }

@@ -1,9 +1,12 @@
 //! Reports on standard output: for people, in colour on a terminal only, or as JSON.
 
-use std::io::{self, IsTerminal, Write};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use steady_sim::demo::{Report, Section};
+use steady_sim::swarm::Violation;
 
 /// Says that a command could not do its work. Exit code 2, as for a wrong command line.
 #[expect(clippy::print_stderr, reason = "errors of a command go to standard error")]
@@ -23,13 +26,53 @@ pub(crate) fn report(report: &Report, json: bool, verbose: bool) -> ExitCode {
         let paint = Paint(out.is_terminal());
         people(&mut out, report, paint, verbose)
     };
+    exit(printed, report.holds())
+}
+
+/// How a command ends that has printed what it found.
+pub(crate) fn exit(printed: io::Result<()>, holds: bool) -> ExitCode {
     match printed {
-        Ok(()) if report.holds() => ExitCode::SUCCESS,
-        Ok(()) => ExitCode::FAILURE,
+        Ok(()) if !holds => ExitCode::FAILURE,
+        printed => finished(printed),
+    }
+}
+
+/// The exit code of a command whose work ends with printing.
+pub(crate) fn finished(printed: io::Result<()>) -> ExitCode {
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
         // Whoever closed the pipe has seen enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => failed(&format!("cannot write: {error}")),
     }
+}
+
+/// A broken promise in one line.
+pub(crate) fn violation(violation: &Violation) -> String {
+    let check = serde_json::to_value(violation.check).unwrap_or_default();
+    format!("{} at {} ms: {}", check.as_str().unwrap_or_default(), violation.at / 1_000_000, violation.what)
+}
+
+/// Reads a file that a person wrote, or standard input for `-`: at most `longest` bytes, in UTF-8.
+///
+/// # Errors
+/// What is wrong, in words.
+pub(crate) fn read_text(file: &Path, longest: u64) -> Result<String, String> {
+    let source: Box<dyn Read> = if file == Path::new("-") {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(file).map_err(|error| format!("cannot be opened: {error}"))?)
+    };
+    let mut bytes = Vec::new();
+    source.take(longest + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
+    if bytes.len() as u64 > longest {
+        return Err(format!("it is longer than {longest} bytes"));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let line =
+            error.as_bytes()[..error.utf8_error().valid_up_to()].iter().filter(|byte| **byte == b'\n').count() + 1;
+        format!("line {line}: it is not UTF-8")
+    })
 }
 
 #[derive(serde::Serialize)]
@@ -40,10 +83,10 @@ struct Json<'a> {
 }
 
 #[derive(Clone, Copy)]
-struct Paint(bool);
+pub(crate) struct Paint(pub(crate) bool);
 
 impl Paint {
-    fn with(self, code: &str, text: &str) -> String {
+    pub(crate) fn with(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }

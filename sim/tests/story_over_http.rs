@@ -1,5 +1,6 @@
 //! The opening story on real sockets, through a proxy that buffers answers: the client times out, the server finishes
-//! all the same, and the client calls again. Without a key that reserves twice, with one once.
+//! all the same, and the client calls again. Without a key that reserves twice, with one once. The proxy stands in front of
+//! the server, or is the client's own.
 #![cfg(feature = "live")]
 
 use std::io::{BufRead, BufReader};
@@ -10,7 +11,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use steady_core::idempotency::Key;
 use steady_core::retry::Verdict;
-use steady_http::client::{CallError, Client, Config, Request};
+use steady_http::client::{CallError, Client, Config, Proxy, Request};
 use steady_sim::lab::Inventory;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -77,7 +78,14 @@ async fn proxy(server: String) -> (String, watch::Sender<bool>, watch::Receiver<
             });
         }
     });
-    (format!("http://{address}/mcp"), open, held)
+    (address, open, held)
+}
+
+/// Where the proxy stands.
+#[derive(Clone, Copy)]
+enum Place {
+    Reverse,
+    Forward,
 }
 
 fn order(key: Option<&str>) -> Request {
@@ -89,9 +97,13 @@ fn order(key: Option<&str>) -> Request {
 }
 
 /// Reserves through the proxy, gives up while the answer is held there, and reserves again.
-async fn story(address: &str, key: Option<&str>) -> Value {
-    let (url, open, mut held) = proxy(address.to_owned()).await;
-    let mut config = Config::default();
+async fn story(address: &str, key: Option<&str>, place: Place) -> Value {
+    let (at, open, mut held) = proxy(address.to_owned()).await;
+    let (url, proxy) = match place {
+        Place::Reverse => (format!("http://{at}/mcp"), Proxy::Direct),
+        Place::Forward => (format!("http://{address}/mcp"), Proxy::through(&at).expect("an address")),
+    };
+    let mut config = Config { proxy, ..Config::default() };
     config.calls.probe = None;
     let client = Client::connect(&url, config).await.expect("connected");
     let call = client.call(order(key).max(Some(Duration::from_millis(300))));
@@ -107,25 +119,29 @@ async fn story(address: &str, key: Option<&str>) -> Value {
     serde_json::from_str(structured.get()).expect("JSON")
 }
 
-fn run(key: Option<&str>) -> (Value, (i64, i64)) {
+fn run(key: Option<&str>, place: Place) -> (Value, (i64, i64)) {
     let dir = tempfile::tempdir().expect("a folder");
     let ledger = dir.path().join("shop.db");
     let served = Served::start(&ledger);
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let told =
-        runtime.block_on(async { tokio::time::timeout(GUARD, story(&served.address, key)).await.expect("it hangs") });
+    let told = async { tokio::time::timeout(GUARD, story(&served.address, key, place)).await.expect("it hangs") };
+    let told = runtime.block_on(told);
     drop(served);
     (told, Inventory::open(&ledger, "local").expect("a ledger").count("gadget").expect("read"))
 }
 
 #[test]
 fn statement_06_without_a_key_a_retry_through_a_buffering_proxy_reserves_twice() {
-    let (told, (available, reservations)) = run(None);
-    assert_eq!((&told["replayed"], available, reservations), (&false.into(), 6, 2));
+    for place in [Place::Reverse, Place::Forward] {
+        let (told, (available, reservations)) = run(None, place);
+        assert_eq!((&told["replayed"], available, reservations), (&false.into(), 6, 2));
+    }
 }
 
 #[test]
 fn statement_07_with_one_key_a_retry_through_a_buffering_proxy_reserves_once() {
-    let (told, (available, reservations)) = run(Some("order-7"));
-    assert_eq!((&told["replayed"], available, reservations), (&true.into(), 8, 1));
+    for place in [Place::Reverse, Place::Forward] {
+        let (told, (available, reservations)) = run(Some("order-7"), place);
+        assert_eq!((&told["replayed"], available, reservations), (&true.into(), 8, 1));
+    }
 }

@@ -3,9 +3,7 @@
 //! On ctrl-c listens end with their result, and pending answers get to leave. axum's own server does not always see that a
 //! client is gone; `steady_http::Server` does.
 
-use axum::Router;
-use axum::routing::get;
-use axum::serve::ListenerExt;
+use axum::{Router, routing::get, serve::ListenerExt};
 use steady_http::{HttpConfig, HttpService, Reply, Tools};
 
 #[tokio::main]
@@ -15,15 +13,17 @@ async fn main() -> std::io::Result<()> {
         let arguments: std::collections::BTreeMap<String, String> = call.arguments()?;
         Ok(Reply::text(&format!("Hello, {}!", arguments.get("name").map_or("you", String::as_str))))
     });
-    let mcp = HttpService::new(tools, HttpConfig::default());
-    let app = Router::new().route("/", get(|| async { "up" })).route_service("/mcp", mcp.clone());
+    let config = HttpConfig::default();
+    let shutdown = config.server.shutdown.clone();
+    let mcp = HttpService::new(tools, config);
+    let app = Router::new().route("/", get(|| async { "up" })).route_service("/mcp", mcp);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?.tap_io(|stream| {
         // Small messages must not wait for each other.
         let _gone = stream.set_nodelay(true);
     });
     let stop = async move {
         let _no_signals = tokio::signal::ctrl_c().await;
-        mcp.end_listens();
+        shutdown.drain();
     };
     axum::serve(listener, app).with_graceful_shutdown(stop).await
 }

@@ -20,7 +20,8 @@
 //! | a call is dropped, or cancelled | it ends here at once, its response stream is closed, before headers too; nothing is POSTed (rule C1) |
 //! | no progress for 30 s, or 5 minutes in all | the same; comments reset neither clock (rules T1 and T3) |
 //! | a stream ends without its answer | the outcome is unknown, at once; sent again only as the call's contract allows (rule H7) |
-//! | the connection could not be made | the call was never sent |
+//! | the connection could not be made, or a forward proxy refused the tunnel | the call was never sent |
+//! | a forward proxy is named by [`Proxy`], by default the environment's | it is asked; for loopback only if it was named for this client |
 //! | 401 | the hook for headers is asked again, once |
 //! | -32020 for a tool | `tools/list` is read afresh, and the call is sent once more |
 //! | -32022 that names the revision spoken here | the call is sent once more |
@@ -35,9 +36,12 @@ mod endpoint;
 mod exchange;
 mod link;
 mod pool;
+mod proxy;
 mod schemas;
 #[cfg(feature = "tls")]
 mod tls;
+#[cfg(feature = "tls")]
+mod tunnel;
 
 use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher};
@@ -47,12 +51,13 @@ use steady_core::kernel::client::{Driver, Turn};
 use steady_core::subscription;
 use tokio::sync::{oneshot, watch};
 
-use crate::clock::tokio_timer;
 use endpoint::Endpoint;
 use link::HttpLink;
 
+pub use crate::clock::Clock;
 pub use config::{Authorize, Config, HeaderLines, Rejected};
 pub use endpoint::{BadUrl, Traffic};
+pub use proxy::{Proxy, ProxyServer};
 pub use steady_core::kernel::client::{
     CallError, Caller, Canceller, ClientConfig, ClientStats, Discovered, InputAsked, LinkLoss, ListenEvent, Listener,
     Notice, Pending, Raw, Report, Request, ToolInfo, ToolResult,
@@ -90,9 +95,9 @@ impl Client {
     /// # Errors
     /// [`ConnectError`].
     pub async fn connect(url: &str, config: Config) -> Result<Self, ConnectError> {
-        let calls = config.calls.clone();
+        let (calls, timer) = (config.calls.clone(), config.clock.timer());
         let endpoint = std::sync::Arc::new(Endpoint::new(url, config)?);
-        let (mut driver, caller) = Driver::new(calls, tokio_timer(), jitter()).map_err(ConnectError::Settings)?;
+        let (mut driver, caller) = Driver::new(calls, timer, jitter()).map_err(ConnectError::Settings)?;
         driver.attach(HttpLink::new(std::sync::Arc::clone(&endpoint)));
         let (over, ended) = watch::channel(false);
         let (ready, started) = oneshot::channel();

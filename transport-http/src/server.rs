@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   listen ── accepts ──► connection: hyper over `wire`, and a watch for the hang-up that hyper does not see
-//!                             │
+//!                         http2: the same, each request a stream
+//!                             │                                                                         ▲ `handed`: a stream
 //!   axum, hyper, … ───────────┴─► service ──► respond: check, then Exchange ──► Body: one JSON object, or `stream`
 //! ```
 
@@ -10,13 +11,19 @@ mod body;
 mod check;
 mod config;
 mod connection;
+mod handed;
+#[cfg(feature = "http2")]
+mod http2;
 mod limits;
 mod listen;
 mod ports;
 mod refuse;
 mod respond;
 mod service;
+#[cfg(unix)]
+mod signals;
 mod stream;
+mod watch;
 mod wire;
 
 pub use body::Body;

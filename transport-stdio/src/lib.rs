@@ -60,7 +60,8 @@ pub use server::{Signals, StdioConfig, StdioError, run_stdio, run_stdio_with, se
 pub use steady_core;
 #[cfg(feature = "server")]
 pub use steady_core::kernel::{
-    Answer, Call, CancelReason, Cancelled, Context, Outcome, Reply, ServerConfig, ServerCounters, Service, Shutdown,
-    Stats, ToolCall, Tools,
+    Answer, Call, CancelReason, Cancelled, Contents, Context, Hub, HubConfig, HubCounters, Kinds, Outcome, Reply,
+    Resource, ResourcePage, ResourceRead, Resources, ServerConfig, ServerCounters, Service, Shutdown, Stats, ToolCall,
+    Tools,
 };
 pub use steady_core::rpc::RpcError;

@@ -61,7 +61,7 @@ fn the_methods_of_the_table_and_the_errors_around_it() {
         (r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#.to_owned(), "-32602"),
         (
             r#"{"jsonrpc":"2.0","id":2,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#.to_owned(),
-            r#""supported":["2026-07-28"]"#,
+            "params.capabilities must be an object",
         ),
         (call(2, "panics", "{}"), "-32603"),
     ];

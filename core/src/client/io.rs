@@ -3,10 +3,9 @@
 use alloc::boxed::Box;
 
 use super::{CancelSignal, Finished};
-use crate::follow;
-use crate::id::{Attempt, CallId, FollowId, SubscriptionId, WireId};
+use crate::id::{Attempt, CallId, SubscriptionId, WireId};
 use crate::progress::Progress;
-use crate::subscription::{self, Filter, Refetch};
+use crate::subscription::{self, RecoveryPlan, Refetch};
 use crate::time::Instant;
 
 /// What the world did.
@@ -53,6 +52,8 @@ pub enum Input<R> {
         wire: WireId,
         /// The notification.
         notice: R,
+        /// What is to be read for it, if the shell could tell.
+        about: Option<Refetch>,
     },
     /// The server answered a listen request: with its final result, or with an error that asking again would not cure.
     ListenEnded {
@@ -61,6 +62,9 @@ pub enum Input<R> {
         /// Whether it was an error.
         refused: bool,
     },
+    /// Anything came over the link: a sign of life of every stream on it (rule T1). Cheap, and needed only where a
+    /// subscription has a [`liveness`](subscription::Config::liveness).
+    Heard,
     /// The link is gone, and every attempt on it.
     LinkLost,
     /// The link is there again.
@@ -78,7 +82,7 @@ impl<R> Input<R> {
             | Self::Notice { wire, .. }
             | Self::ListenEnded { wire, .. } => Some(*wire),
             // A cancellation is counted whatever it names.
-            Self::Cancelled { .. } | Self::NotSent { .. } | Self::LinkLost | Self::LinkUp => None,
+            Self::Cancelled { .. } | Self::NotSent { .. } | Self::Heard | Self::LinkLost | Self::LinkUp => None,
         }
     }
 }
@@ -120,21 +124,19 @@ pub enum Output<P, R> {
         /// How, and what may be done next.
         finished: Finished<R>,
     },
-    /// Send a listen request under this id: no `Last-Event-ID`, the same filter as ever (rule L5).
+    /// Send a listen request: a new id, the same filter as ever, no `Last-Event-ID` (rule L5).
     Listen {
         /// The subscription.
         subscription: SubscriptionId,
-        /// The id of this request.
-        wire: WireId,
-        /// The filter.
-        filter: Box<Filter>,
+        /// What to send.
+        plan: RecoveryPlan,
     },
     /// Something may have been missed: refetch these, then say so with [`Client::refetched`](super::Client::refetched). Nothing of the subscription
     /// is delivered before.
     Gap {
         /// The subscription.
         subscription: SubscriptionId,
-        /// What to read, each from its authoritative method.
+        /// What to read, each from its authoritative method: all of the plan, or what changed while that was read.
         refetch: Box<[Refetch]>,
     },
     /// Hand this notification to the application.
@@ -150,20 +152,6 @@ pub enum Output<P, R> {
         subscription: SubscriptionId,
         /// Why.
         end: subscription::End,
-    },
-    /// Call `tasks/get` for this task, and say what came with [`Client::followed`](super::Client::followed).
-    Ask {
-        /// Who asks.
-        follow: FollowId,
-        /// The task.
-        task: Box<str>,
-    },
-    /// Following is over.
-    Followed {
-        /// Who followed.
-        follow: FollowId,
-        /// Why.
-        end: follow::End,
     },
     /// Nothing more at this time; call `handle_timeout` at `wake_at`, or come back after the next event.
     Idle {
@@ -183,8 +171,6 @@ impl<P, R> Output<P, R> {
             | Self::Gap { .. }
             | Self::Notice { .. }
             | Self::Unsubscribed { .. }
-            | Self::Ask { .. }
-            | Self::Followed { .. }
             | Self::Idle { .. } => false,
         }
     }

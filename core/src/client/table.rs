@@ -2,9 +2,8 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::follows::Follows;
 use super::io::{Input, Output};
-use super::listens::Listens;
+use super::listens::{Listens, Notice};
 use super::{CallOptions, Config, Counters, Finished, Outcome};
 use crate::backoff::Jitter;
 use crate::id::{Attempt, CallId, SubscriptionId, WireId};
@@ -54,7 +53,6 @@ pub struct Client<P, R> {
     /// Bounded by what one event can cause: a few for each call in flight.
     pub(super) outputs: VecDeque<Output<P, R>>,
     pub(super) listens: Listens,
-    pub(super) follows: Follows,
     next_call: u64,
     next_wire: u64,
     /// The newest attempt that was handed out: no server has heard of a later one.
@@ -76,7 +74,6 @@ impl<P: Clone, R> Client<P, R> {
             deadlines: BTreeSet::new(),
             outputs: VecDeque::new(),
             listens: Listens::default(),
-            follows: Follows::default(),
             next_call: 1,
             next_wire: 1,
             newest_out: None,
@@ -132,7 +129,10 @@ impl<P: Clone, R> Client<P, R> {
             Input::NotSent { wire } => self.lost(now, wire, SendPhase::NeverSent),
             Input::StreamLost { wire } => self.lost(now, wire, SendPhase::MaybeSent),
             Input::Acknowledged { wire } => self.listening(now, wire, subscription::Event::Acknowledged, None),
-            Input::Notice { wire, notice } => self.listening(now, wire, subscription::Event::Message, Some(notice)),
+            Input::Notice { wire, notice, about } => {
+                self.listening(now, wire, subscription::Event::Message, Some((notice, about)));
+            }
+            Input::Heard => self.heard(now),
             Input::ListenEnded { wire, refused: false } => {
                 self.listening(now, wire, subscription::Event::FinalResult, None);
             }
@@ -172,7 +172,6 @@ impl<P: Clone, R> Client<P, R> {
             self.arm(id);
         }
         self.tick_listens(now);
-        self.tick_follows(now);
     }
 
     fn lost(&mut self, now: Instant, wire: WireId, phase: SendPhase) {
@@ -181,7 +180,7 @@ impl<P: Clone, R> Client<P, R> {
         }
     }
 
-    fn listening(&mut self, now: Instant, wire: WireId, event: subscription::Event, notice: Option<R>) {
+    fn listening(&mut self, now: Instant, wire: WireId, event: subscription::Event, notice: Option<Notice<R>>) {
         if !self.listen_event(now, wire, event, notice) {
             // Of a listen request that was given up, or of none.
             self.count_stray(wire, true);
@@ -197,8 +196,16 @@ impl<P: Clone, R> Client<P, R> {
 
     /// Attempts are handed out in the order of their ids.
     fn hand_out(&mut self, output: &Output<P, R>) {
-        if let Output::Send { wire, .. } | Output::Listen { wire, .. } = output {
-            self.newest_out = Some(*wire);
+        match output {
+            Output::Send { wire, .. } => self.newest_out = Some(*wire),
+            Output::Listen { plan, .. } => self.newest_out = Some(plan.wire()),
+            Output::Signal { .. }
+            | Output::Progress { .. }
+            | Output::Finished { .. }
+            | Output::Gap { .. }
+            | Output::Notice { .. }
+            | Output::Unsubscribed { .. }
+            | Output::Idle { .. } => {}
         }
     }
 
@@ -209,7 +216,7 @@ impl<P: Clone, R> Client<P, R> {
 
     fn wake_at(&self) -> Option<Instant> {
         let calls = self.deadlines.first().map(|(at, _)| *at);
-        let deadlines = [calls, self.listens.wake_at(self.link_up), self.follows.wake_at()];
+        let deadlines = [calls, self.listens.wake_at(self.link_up)];
         deadlines.into_iter().flatten().min()
     }
 
@@ -367,15 +374,14 @@ impl<P: Clone, R> Client<P, R> {
     /// Takes back the request of an attempt that was not handed out yet; whether it was there.
     pub(super) fn retract(&mut self, wire: WireId) -> bool {
         let here = |output: &Output<P, R>| match output {
-            Output::Send { wire: sent, .. } | Output::Listen { wire: sent, .. } => *sent == wire,
+            Output::Send { wire: sent, .. } => *sent == wire,
+            Output::Listen { plan, .. } => plan.wire() == wire,
             Output::Signal { .. }
             | Output::Progress { .. }
             | Output::Finished { .. }
             | Output::Gap { .. }
             | Output::Notice { .. }
             | Output::Unsubscribed { .. }
-            | Output::Ask { .. }
-            | Output::Followed { .. }
             | Output::Idle { .. } => false,
         };
         let position = self.outputs.iter().position(here);

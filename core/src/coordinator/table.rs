@@ -39,6 +39,9 @@ pub enum Refusal {
     /// The cap of requests in flight is reached, or that of handlers that outlive their request.
     #[error("this server is at its limit of {0} requests; retry later")]
     Full(usize),
+    /// The cap of open listens is reached.
+    #[error("this connection has {0} open listens, its limit; end one, or ask for more in one")]
+    TooManyListens(usize),
     /// The connection is closing.
     #[error("this server is shutting down")]
     Closed,
@@ -114,6 +117,7 @@ pub struct RequestCoordinator<S = ServedRequest> {
     tokens: BTreeSet<ProgressToken>,
     timers: Timers,
     stragglers: usize,
+    listens: usize,
     closed: bool,
     counters: Counters,
 }
@@ -130,6 +134,7 @@ impl<S: Seat> RequestCoordinator<S> {
             tokens: BTreeSet::new(),
             timers: Timers::default(),
             stragglers: 0,
+            listens: 0,
             closed: false,
             counters: Counters::default(),
         }
@@ -158,9 +163,11 @@ impl<S: Seat> RequestCoordinator<S> {
             now,
             handle,
             if start.listen { Default::default() } else { self.config.limits },
-            start.token.is_some(),
+            // Progress never travels on a listen stream (rule L6).
+            start.token.is_some() && !start.listen,
             self.config.progress_interval,
         );
+        self.listens += usize::from(start.listen);
         self.ids.insert(start.id.clone(), index);
         if let Some(token) = &start.token {
             self.tokens.insert(token.clone());
@@ -185,6 +192,9 @@ impl<S: Seat> RequestCoordinator<S> {
         } else if full {
             self.counters.refused += 1;
             Refusal::Full(self.config.in_flight)
+        } else if start.listen && self.listens >= self.config.listens {
+            self.counters.refused += 1;
+            Refusal::TooManyListens(self.config.listens)
         } else {
             return Ok(());
         };
@@ -298,8 +308,12 @@ impl<S: Seat> RequestCoordinator<S> {
     /// The id of this request.
     #[must_use]
     pub fn id(&self, handle: Handle) -> Option<&RequestId> {
+        self.look(handle).map(|entry| &entry.start.id)
+    }
+
+    fn look(&self, handle: Handle) -> Option<&Entry<S>> {
         let place = self.places.get(handle.index as usize).filter(|place| place.generation == handle.generation)?;
-        place.entry.as_ref().map(|entry| &entry.start.id)
+        place.entry.as_ref()
     }
 
     /// Whether a request with this id is in flight.
@@ -324,6 +338,24 @@ impl<S: Seat> RequestCoordinator<S> {
     #[must_use]
     pub fn in_flight(&self) -> usize {
         self.ids.len()
+    }
+
+    /// Those of them that are listens.
+    #[must_use]
+    pub const fn listens(&self) -> usize {
+        self.listens
+    }
+
+    /// Whether this request in flight is a listen.
+    #[must_use]
+    pub fn is_listen(&self, handle: Handle) -> bool {
+        self.look(handle).is_some_and(|entry| entry.start.listen)
+    }
+
+    /// Whether nothing more is admitted.
+    #[must_use]
+    pub const fn is_closed(&self) -> bool {
+        self.closed
     }
 
     /// Handlers that outlive their request.
@@ -364,6 +396,7 @@ impl<S: Seat> RequestCoordinator<S> {
         let entry = place.entry.take()?;
         self.timers.disarm(entry.armed_at, handle);
         self.free.push(handle.index);
+        self.listens -= usize::from(entry.start.listen);
         self.ids.remove(&entry.start.id);
         if let Some(token) = &entry.start.token {
             self.tokens.remove(token);

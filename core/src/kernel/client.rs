@@ -17,17 +17,21 @@
 //! used twice, so nothing of an older link can be taken for an answer.
 
 mod caller;
+mod changes;
 mod driver;
 mod error;
+mod following;
 mod incoming;
 mod interactive;
 mod listener;
+mod lists;
 mod outbox;
 mod pending;
 mod request;
 mod shared;
 mod slot;
 mod stats;
+mod task;
 mod tools;
 mod trace;
 
@@ -36,6 +40,7 @@ use alloc::string::String;
 use core::time::Duration;
 
 pub use caller::Caller;
+pub use changes::{Change, Changes, Fresh, Item};
 pub use driver::{Driver, Turn};
 pub use error::{CallError, LinkEnd, LinkLoss};
 pub use interactive::{InputAsked, MAX_ROUNDS};
@@ -44,6 +49,7 @@ pub use pending::{Canceller, Pending};
 pub use request::Request;
 pub use slot::Report;
 pub use stats::{ClientStats, Traffic};
+pub use task::{Called, TASKS_EXTENSION, TaskError, TaskHandle, TaskOptions, TaskView};
 pub use tools::{Discovered, Raw, ToolInfo, ToolResult};
 
 pub use super::propagation::{Propagator, TraceContext};

@@ -14,6 +14,7 @@ use std::io;
 use super::Ports;
 use super::alarm::Alarm;
 use super::engine::{Engine, ServerConfig};
+use super::legacy::Door;
 use super::port::{Link, Received};
 use super::service::Service;
 use super::shutdown::Watch;
@@ -45,6 +46,8 @@ pub enum ConnectionError {
 /// runs may finish first.
 pub struct Connection<S, L> {
     engine: Engine<S>,
+    /// Where the older revisions come in; none if they are not served.
+    door: Option<Door>,
     link: L,
     staging: Staging,
     alarm: Alarm,
@@ -86,7 +89,8 @@ impl<S: Service, L: Link> Connection<S, L> {
     pub fn new(service: impl Into<Arc<S>>, link: L, ports: Ports, config: ServerConfig) -> Self {
         Self {
             watch: Watch::new(config.shutdown.clone()),
-            engine: Engine::new(service.into(), ports, config),
+            door: Door::new(config.eras),
+            engine: Engine::new(service.into(), ports, config, Transport::Stdio),
             link,
             staging: Staging::default(),
             alarm: Alarm::default(),
@@ -116,13 +120,18 @@ impl<S: Service, L: Link> Connection<S, L> {
                 }
                 return Ok(Read::Blocked);
             }
+            if let Some(text) = self.door.as_mut().and_then(Door::next_of_batch) {
+                let now = self.engine.ports.timer.now();
+                receive(&mut self.engine, &mut self.door, now, &text, true);
+                continue;
+            }
             let Poll::Ready(received) = self.link.poll_recv(cx) else { return Ok(Read::Waits) };
             // Read for each message: handlers run in between.
             let now = self.engine.ports.timer.now();
             match received {
-                Received::Message(text) => self.engine.receive(now, text),
+                Received::Message(text) => receive(&mut self.engine, &mut self.door, now, text, false),
                 Received::Bad(bad) => self.engine.receive_bad(bad),
-                // A server sends no requests (rule M1).
+                // Its requests, of the older revisions only, have no stream of their own.
                 Received::Unanswered(..) => {}
                 Received::Closed => self.close(now, now),
                 Received::Failed(error) => {
@@ -137,6 +146,9 @@ impl<S: Service, L: Link> Connection<S, L> {
     /// `over`: since when the client can have known that it is over.
     fn close(&mut self, now: Instant, over: Instant) {
         self.engine.close(now, Event::Lost);
+        if let Some(door) = &mut self.door {
+            door.close();
+        }
         self.over_since.get_or_insert(over);
         let handlers = now + self.engine.config.drain;
         self.closing = Some(Closing { handlers, flush: handlers + self.engine.config.flush });
@@ -215,9 +227,11 @@ impl<S: Service, L: Link> Connection<S, L> {
             self.engine.hear();
             // Before reading, too: what comes after the order is refused.
             let Engine { ports, config, .. } = &self.engine;
-            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
+            if self.watch.register(cx)
+                && let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit)
+            {
                 self.drains_since = Some(now);
-                self.engine.drain(now, Transport::Stdio);
+                self.engine.drain(now);
             }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();
@@ -242,6 +256,18 @@ impl<S: Service, L: Link> Connection<S, L> {
                 return Poll::Pending;
             }
         }
+    }
+}
+
+/// A message of the modern revision is the engine's; what it hands back may be one of the older ones.
+#[inline]
+fn receive<S: Service>(engine: &mut Engine<S>, door: &mut Option<Door>, now: Instant, text: &str, batched: bool) {
+    let only = door.as_ref().is_some_and(Door::is_only);
+    let foreign = if only { engine.receive_foreign(now, text) } else { engine.receive(now, text) };
+    match (foreign, door) {
+        (None, _) => {}
+        (Some(foreign), Some(door)) => door.receive(engine, now, foreign, text, batched),
+        (Some(foreign), None) => engine.reject(foreign),
     }
 }
 

@@ -14,7 +14,7 @@ use super::slot::{CancelReason, Slot, Standing};
 use super::sync::Arc;
 use crate::id::{ProgressToken, RequestId};
 use crate::progress::Progress;
-use crate::rpc::encode;
+use crate::rpc::{encode, method};
 use crate::time::Instant;
 
 /// The request was cancelled, its client is gone, or its deadline ran out: nobody waits for the answer.
@@ -40,6 +40,7 @@ pub struct Context {
     pub(super) timer: StdArc<dyn Timer>,
     pub(super) token: Option<StdArc<ProgressToken>>,
     pub(super) principal: Option<StdArc<str>>,
+    pub(super) listen: bool,
 }
 
 impl fmt::Debug for Context {
@@ -153,13 +154,17 @@ impl Context {
     }
 
     /// Sends a notification that belongs to this request, on the way that its answer will take: what a listen is for, or a
-    /// log message that the request asked for (rule M11). It waits for room, and is never dropped. `params` is JSON text.
+    /// log message that the request asked for (rule M11). It waits for room, and is never dropped, unless it is progress or
+    /// a log message on a listen, where neither may travel (rule L6). `params` is JSON text.
     ///
     /// # Errors
     /// [`Cancelled`] if nobody waits for the answer any more.
-    pub async fn notify(&self, method: &str, params: &str) -> Result<(), Cancelled> {
+    pub async fn notify(&self, name: &str, params: &str) -> Result<(), Cancelled> {
+        if self.listen && [method::PROGRESS, method::MESSAGE].contains(&name) {
+            return self.checkpoint().await;
+        }
         let mut body = Vec::new();
-        encode::notification(&mut body, method, params);
+        encode::notification(&mut body, name, params);
         let queued = poll_fn(|cx| self.slot.poll_notify(cx, &body)).await;
         if queued { self.is_cancelled().map_or(Ok(()), Err) } else { self.checkpoint().await }
     }

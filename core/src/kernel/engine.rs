@@ -1,6 +1,7 @@
 //! A server without a link: texts in, texts out. The connection loop and the HTTP exchange both wrap it.
 
-use alloc::borrow::Cow;
+mod listens;
+
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc as StdArc;
@@ -12,6 +13,7 @@ use serde_json::value::RawValue;
 use super::Ports;
 use super::context::Context;
 use super::exchange::Request;
+use super::foreign::Foreign;
 use super::handler::{HandlerTask, Run};
 use super::port::BadFrame;
 use super::queue::OutboundQueue;
@@ -26,10 +28,11 @@ use crate::coordinator::{self, Cancelled, Event, Polled, Refusal, RequestCoordin
 use crate::id::RequestId;
 use crate::outbound::{self, Batch, Handle, Item, Popped};
 use crate::rpc::{
-    self, Cancellation, Message, Params, RequestMeta, RpcError, checked_meta, code, encode, method, read_cancellation,
+    self, Cancellation, Message, RequestMeta, RpcError, checked_meta, code, encode, method, read_cancellation,
 };
 use crate::time::Instant;
 use crate::transport::Transport;
+use listens::Listens;
 
 /// Messages taken from the queue under one lock. Those that still wait there can coalesce.
 const MESSAGES: usize = 32;
@@ -67,6 +70,22 @@ pub struct ServerConfig {
     pub network_transport: &'static str,
     /// Who calls, where the transport does not authenticate callers: the scope of idempotency keys. Default none.
     pub principal: Option<Box<str>>,
+    /// Which revisions of the protocol are served. Default both eras: the modern one, and the three before it that most
+    /// clients in use still open with.
+    pub eras: Eras,
+}
+
+/// Which revisions of the protocol a server serves, or a client speaks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[expect(clippy::exhaustive_enums, reason = "there are two eras")]
+pub enum Eras {
+    /// Each peer in its own: 2026-07-28, or 2025-11-25, 2025-06-18, 2025-03-26 after a handshake.
+    #[default]
+    Both,
+    /// 2026-07-28 only. A client that opens with `initialize` is told so (rule M8).
+    Modern,
+    /// The three older ones only.
+    Legacy,
 }
 
 impl Default for ServerConfig {
@@ -85,6 +104,7 @@ impl Default for ServerConfig {
             stats: Stats::new(),
             network_transport: "pipe",
             principal: None,
+            eras: Eras::default(),
         }
     }
 }
@@ -98,6 +118,8 @@ pub(super) struct Engine<S> {
     pub(super) config: ServerConfig,
     principal: Option<StdArc<str>>,
     signals: Signals,
+    listens: Listens,
+    transport: Transport,
     /// Progress that was replaced in the buffer.
     coalesced: u64,
     prefix: String,
@@ -109,7 +131,7 @@ pub(super) struct Engine<S> {
 }
 
 impl<S: Service> Engine<S> {
-    pub(super) fn new(service: StdArc<S>, ports: Ports, config: ServerConfig) -> Self {
+    pub(super) fn new(service: StdArc<S>, ports: Ports, config: ServerConfig, transport: Transport) -> Self {
         let outbound = outbound::Config { finals: config.requests.in_flight, ..config.outbound };
         Self {
             service,
@@ -119,6 +141,8 @@ impl<S: Service> Engine<S> {
             principal: config.principal.as_deref().map(StdArc::from),
             config,
             signals: Signals::default(),
+            listens: Listens::default(),
+            transport,
             coalesced: 0,
             prefix: String::new(),
             purged: Vec::new(),
@@ -127,17 +151,52 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    /// A message arrived.
-    pub(super) fn receive(&mut self, now: Instant, text: &str) {
-        self.counters.messages_in += 1;
-        self.counters.bytes_in += text.len() as u64;
+    /// A message arrived. What is no request of the modern revision, and no cancellation, is handed back: it is refused, or
+    /// belongs to another one.
+    pub(super) fn receive<'a>(&mut self, now: Instant, text: &'a str) -> Option<Foreign<'a>> {
+        self.count_in(text);
         match rpc::parse_with_params(text) {
-            Ok((Message::Request { id, method, params }, read)) => self.request(now, id, &method, params, read),
+            // `read` is what the library itself reads of `params`.
+            Ok((Message::Request { id, method, params }, read)) => match checked_meta(&method, params, &read) {
+                Ok(meta) => {
+                    self.admit(now, Request { id, method, params, meta, read, key_header: None });
+                    None
+                }
+                Err(error) => Some(Foreign::Request { id, method, params, error }),
+            },
             Ok((Message::Notification { method, params }, _)) if method == method::CANCELLED => {
                 self.cancelled(now, params);
+                None
             }
-            Ok((Message::Notification { .. } | Message::Response { .. }, _)) => self.counters.ignored += 1,
-            Err(bad) => {
+            Ok((message, _)) => Foreign::of(message),
+            Err(bad) => Some(Foreign::Bad(bad)),
+        }
+    }
+
+    /// A message arrived on a link that speaks the older revisions only: all but a cancellation is handed back.
+    pub(super) fn receive_foreign<'a>(&mut self, now: Instant, text: &'a str) -> Option<Foreign<'a>> {
+        self.count_in(text);
+        match rpc::parse(text) {
+            Ok(Message::Notification { method, params }) if method == method::CANCELLED => {
+                self.cancelled(now, params);
+                None
+            }
+            Ok(message) => Foreign::of(message),
+            Err(bad) => Some(Foreign::Bad(bad)),
+        }
+    }
+
+    const fn count_in(&mut self, text: &str) {
+        self.counters.messages_in += 1;
+        self.counters.bytes_in += text.len() as u64;
+    }
+
+    /// What [`receive`](Self::receive) handed back belongs to nobody.
+    pub(super) fn reject(&mut self, foreign: Foreign<'_>) {
+        match foreign {
+            Foreign::Request { id, error, .. } => self.refuse_request(&id, &error.into()),
+            Foreign::Notification { .. } | Foreign::Response { .. } => self.counters.ignored += 1,
+            Foreign::Bad(bad) => {
                 self.counters.bad_messages += 1;
                 trace::bad_message();
                 if let Some(code) = bad.code() {
@@ -147,6 +206,12 @@ impl<S: Service> Engine<S> {
                 }
             }
         }
+    }
+
+    /// Refuses a request before it is admitted.
+    pub(super) fn refuse_request(&mut self, id: &RequestId, error: &RpcError) {
+        // An error under the id of a request in flight would settle that one (rule C10).
+        if self.coordinator.is_duplicate(id) { self.refuse_duplicate() } else { self.refuse(Some(id), error) }
     }
 
     /// Something arrived that is no text of a message.
@@ -163,20 +228,20 @@ impl<S: Service> Engine<S> {
         }
     }
 
-    /// `read` is what the library itself reads of `params`.
-    fn request(&mut self, now: Instant, id: RequestId, method: &str, params: Option<&RawValue>, read: Params<'_>) {
-        let meta = match checked_meta(method, params, &read) {
-            Ok(meta) => meta,
-            // An error under the id of a request in flight would settle that one (rule C10).
-            Err(_) if self.coordinator.is_duplicate(&id) => return self.refuse_duplicate(),
-            Err(error) => return self.refuse(Some(&id), &error.into()),
-        };
-        self.admit(now, Request { id, method: Cow::Borrowed(method), params, meta, read });
-    }
-
     /// A request whose metadata is read and right.
     pub(super) fn admit(&mut self, now: Instant, request: Request<'_>) {
-        let Request { id, method, params, meta, read } = request;
+        self.admit_to(now, request, |service, call, context| service.call(call, context));
+    }
+
+    /// The same, answered by `serve`.
+    #[inline]
+    pub(super) fn admit_to(
+        &mut self,
+        now: Instant,
+        request: Request<'_>,
+        serve: impl FnOnce(&StdArc<S>, Call, Context) -> Answer,
+    ) {
+        let Request { id, method, params, meta, read, key_header } = request;
         let method = &*method;
         let RequestMeta { progress_token: token, .. } = meta;
         let listen = method == method::LISTEN;
@@ -193,7 +258,7 @@ impl<S: Service> Engine<S> {
             Err(refusal @ Refusal::DuplicateToken) => {
                 return self.refuse(Some(&id), &RpcError::invalid_params(refusal.to_string()));
             }
-            Err(refusal @ (Refusal::Full(_) | Refusal::Closed)) => {
+            Err(refusal @ (Refusal::Full(_) | Refusal::TooManyListens(_) | Refusal::Closed)) => {
                 return self.refuse(Some(&id), &RpcError::new(code::OVERLOADED, refusal.to_string()));
             }
         };
@@ -206,18 +271,20 @@ impl<S: Service> Engine<S> {
         let context = Context {
             slot: Arc::clone(&slot),
             timer: StdArc::clone(&self.ports.timer),
-            token: token.map(StdArc::new),
+            token: token.filter(|_| !listen).map(StdArc::new),
+            listen,
             principal: self.principal.clone(),
         };
-        let call = Call::new(method, text, &read.call);
-        self.run(handle, slot, call, context);
+        let call = Call::new(method, text, &read.call, key_header);
+        self.run(handle, slot, |service| serve(service, call, context));
     }
 
     /// Starts the handler; most end here, at their first poll.
-    fn run(&mut self, handle: Handle, slot: Arc<Slot>, call: Call, context: Context) {
+    #[inline]
+    fn run(&mut self, handle: Handle, slot: Arc<Slot>, serve: impl FnOnce(&StdArc<S>) -> Answer) {
         let run = Run::new(slot, handle, StdArc::clone(&self.ports.timer), self.config.max_result);
         let service = &self.service;
-        match run.guard(|| service.call(call, context)) {
+        match run.guard(|| serve(service)) {
             Ok(Answer::Ready(outcome)) => run.complete(&outcome),
             Err(panic) => run.complete(&Err(panic)),
             Ok(Answer::Later(future)) => {
@@ -226,6 +293,7 @@ impl<S: Service> Engine<S> {
                     self.coordinator.arm_deadline(handle);
                 }
             }
+            Ok(Answer::Listen(subscription)) => self.listen(handle, &run, subscription),
             Ok(Answer::Blocking(job)) => {
                 self.ports.spawn.spawn_blocking(Box::new(move || {
                     // It may have waited for a thread longer than anybody waits for it.
@@ -282,6 +350,7 @@ impl<S: Service> Engine<S> {
         for handle in signals.ended.drain(..) {
             self.coordinator.handler_ended(handle);
         }
+        self.listens.ready(signals.listens.drain(..));
         let counters = &mut self.counters;
         counters.progress_dropped += core::mem::take(&mut signals.dropped);
         self.coalesced += core::mem::take(&mut signals.coalesced);
@@ -303,8 +372,8 @@ impl<S: Service> Engine<S> {
     }
 
     /// Takes the oldest message that waits to leave.
-    pub(super) fn pop<R>(&mut self, encode: impl FnOnce(Item<'_>) -> R) -> Option<(Popped, R)> {
-        let popped = self.queue.pop(encode)?;
+    pub(super) fn pop<R>(&mut self, mut encode: impl FnMut(Item<'_>) -> R) -> Option<(Popped, R)> {
+        let popped = self.queue.pop(&mut encode).or_else(|| self.pull(encode))?;
         self.counters.messages_out += 1;
         if let (Popped { handle: Some(handle), last: true }, _) = popped {
             drop(self.coordinator.release(handle));
@@ -312,7 +381,8 @@ impl<S: Service> Engine<S> {
         Some(popped)
     }
 
-    /// Takes the oldest messages that wait to leave, lending each to `encode`; whether there were any.
+    /// Takes the oldest messages that wait to leave, then some of the listens, lending each to `encode`; whether there were
+    /// any.
     pub(super) fn pop_into(
         &mut self,
         batch: &mut Batch,
@@ -321,6 +391,7 @@ impl<S: Service> Engine<S> {
     ) -> bool {
         self.queue.pop_into(batch, MESSAGES, bytes);
         let any = !batch.is_empty();
+        let room = bytes.saturating_sub(batch.bytes());
         batch.drain(|popped, item| {
             self.counters.messages_out += 1;
             encode(popped, item);
@@ -328,7 +399,7 @@ impl<S: Service> Engine<S> {
                 drop(self.coordinator.release(handle));
             }
         });
-        any
+        any | self.pull_into(room, encode)
     }
 }
 
@@ -341,20 +412,28 @@ impl<S> Engine<S> {
     }
 
     /// Admits nothing more, and ends the open listens, which would go on for ever (rules C5 and L4).
-    pub(super) fn drain(&mut self, now: Instant, transport: Transport) {
+    pub(super) fn drain(&mut self, now: Instant) {
         self.coordinator.drain();
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {
-            let Ok(end) = self.coordinator.end_listen(now, handle) else { continue };
-            let mut body = Vec::new();
-            // The final result says it already: without a place for the notification the listen has ended all the same.
-            let _placed = end.cancellation.encode(transport, &mut body) && self.queue.refuse(body);
+            // One of the hub's ends after what it owes.
+            if !self.listens.drain(handle) {
+                self.end_listen(now, handle);
+            }
         }
+    }
+
+    fn end_listen(&mut self, now: Instant, handle: Handle) {
+        let Ok(end) = self.coordinator.end_listen(now, handle) else { return };
+        let mut body = Vec::new();
+        // The final result says it already: without a place for the notification the listen has ended all the same.
+        let _placed = end.cancellation.encode(self.transport, &mut body) && self.queue.refuse(body);
     }
 
     /// Answers whatever is still in flight with an error: the time to finish is over.
     pub(super) fn cut(&mut self, now: Instant) {
         let error = RpcError::new(code::OVERLOADED, Refusal::Closed.to_string());
+        self.listens.close_all();
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {
             let failed = |slot: &mut Arc<Slot>| slot.fail(now, &error, CancelReason::Shutdown);
@@ -396,6 +475,7 @@ impl<S> Engine<S> {
     }
 
     fn forget(&mut self, handle: Handle, slot: &Arc<Slot>, reason: CancelReason) {
+        self.listens.close(handle);
         self.queue.purge(handle);
         self.purged.push(handle);
         slot.span.cancelled(&reason);

@@ -4,6 +4,7 @@
 //! handler, which is spawned, survives that by its grace period and learns of it through its context.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::task::{Context, Poll};
@@ -37,6 +38,8 @@ pub struct Request<'a> {
     pub meta: RequestMeta<'a>,
     /// What the pass of [`parse_with_params`](crate::rpc::parse_with_params) found in its parameters.
     pub read: Params<'a>,
+    /// The `Idempotency-Key` header, as it came.
+    pub key_header: Option<Box<str>>,
 }
 
 /// A served exchange.
@@ -52,7 +55,11 @@ impl<S: Service> Exchange<S> {
     /// its own, and the exchange has no other request (rule H8).
     #[must_use]
     pub fn start(service: Arc<S>, ports: Ports, config: ServerConfig, text: &str) -> Self {
-        Self::begin(service, ports, config, |engine, now| engine.receive(now, text))
+        Self::begin(service, ports, config, |engine, now| {
+            if let Some(foreign) = engine.receive(now, text) {
+                engine.reject(foreign);
+            }
+        })
     }
 
     /// Starts serving a request that was read and checked: it is not read again.
@@ -67,21 +74,14 @@ impl<S: Service> Exchange<S> {
         config: ServerConfig,
         receive: impl FnOnce(&mut Engine<S>, Instant),
     ) -> Self {
-        let mut engine = Engine::new(service, ports, config);
+        let mut engine = Engine::new(service, ports, config, Transport::Http);
         let now = engine.ports.timer.now();
         let watch = Watch::new(engine.config.shutdown.clone());
         if engine.config.shutdown.is_draining() {
-            engine.drain(now, Transport::Http);
+            engine.drain(now);
         }
         receive(&mut engine, now);
         Self { engine, alarm: Alarm::default(), watch, over: false }
-    }
-
-    /// The server shuts down: an open listen ends with its result, which is its last message (rule L4). Other requests go
-    /// on to their answer.
-    pub fn end_listen(&mut self) {
-        let now = self.engine.ports.timer.now();
-        self.engine.drain(now, Transport::Http);
     }
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none, as for a notification.
@@ -123,8 +123,8 @@ impl<S: Service> Exchange<S> {
         loop {
             let now = self.engine.ports.timer.now();
             let Engine { ports, config, .. } = &self.engine;
-            if let Some(now) = self.watch.poll_drain(cx, &ports.timer, config.shutdown_limit) {
-                self.engine.drain(now, Transport::Http);
+            if let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit) {
+                self.engine.drain(now);
             }
             if self.watch.is_cut(now) {
                 self.engine.cut(now);
@@ -139,6 +139,10 @@ impl<S: Service> Exchange<S> {
             }
             if self.over || self.engine.in_flight() == 0 {
                 return Poll::Ready(None);
+            }
+            // Only now, since most answer at once: the list of those who wait is one for all.
+            if self.watch.register(cx) {
+                continue;
             }
             let timer = &self.engine.ports.timer;
             let deadlines = [wake_at, self.watch.wake_at()];

@@ -13,7 +13,6 @@ use super::mutant;
 use super::signals::{Gates, Signals};
 use super::sync::{Mutex, MutexGuard};
 use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
-use crate::time::Instant;
 
 /// The shared outbound buffer of one connection or exchange.
 #[derive(Debug)]
@@ -220,7 +219,7 @@ impl OutboundQueue {
     /// Parks the consumer if there is nothing to do for it; otherwise it must go on.
     pub fn park(&self, cx: &Context<'_>) -> Poll<()> {
         let state = self.state.lock();
-        if !state.outbound.is_empty() || !state.signals.held.is_empty() || !state.signals.ended.is_empty() {
+        if !state.outbound.is_empty() || state.signals.are_urgent() {
             return Poll::Ready(());
         }
         let mut state = self.state.keep(state, "park-outside-lock");
@@ -228,12 +227,9 @@ impl OutboundQueue {
         Poll::Pending
     }
 
-    pub(super) fn hold(&self, handle: Handle, until: Instant) {
-        self.push(|state| state.signals.held.push((handle, until)));
-    }
-
-    pub(super) fn handler_ended(&self, handle: Handle) {
-        self.push(|state| state.signals.ended.push(handle));
+    /// Tells the consumer something beside the messages.
+    pub(super) fn tell(&self, what: impl FnOnce(&mut Signals)) {
+        self.push(|state| what(&mut state.signals));
     }
 
     /// Progress that a newer value replaced without a look at the queue: before the rate limit, or in a cell.

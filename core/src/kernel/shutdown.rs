@@ -13,7 +13,9 @@
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc as StdArc;
-use core::task::{Context, Waker};
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker};
 use core::time::Duration;
 
 use super::mutant;
@@ -73,6 +75,16 @@ impl Shutdown {
         self.stage() != SERVING
     }
 
+    /// Resolves once an end was asked for: whoever accepts connections stops then.
+    pub fn draining(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        Raised { registration: Registration::new(self.clone()), stage: DRAINING, told: SERVING }
+    }
+
+    /// Resolves once what still runs is ended by [`cut`](Self::cut).
+    pub fn cutting(&self) -> impl Future<Output = ()> + Send + Sync + use<> {
+        Raised { registration: Registration::new(self.clone()), stage: CUT, told: SERVING }
+    }
+
     fn stage(&self) -> u8 {
         self.0.stage.load(Ordering::Acquire)
     }
@@ -89,32 +101,83 @@ impl Shutdown {
     }
 }
 
+/// A waker that hears of each new stage.
+#[derive(Debug)]
+struct Registration {
+    shutdown: Shutdown,
+    registered: Option<(u64, Waker)>,
+}
+
+impl Registration {
+    const fn new(shutdown: Shutdown) -> Self {
+        Self { shutdown, registered: None }
+    }
+
+    /// Has `waker` woken at the next stage after `told`, and says which stage it is. A stage that is raised takes all wakers,
+    /// so whoever was told of one registers again to hear of the next.
+    fn register(&mut self, waker: &Waker, told: u8) -> u8 {
+        let early = mutant::is("stage-then-register").then(|| self.shutdown.stage());
+        let known = self.registered.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
+        if !known || self.shutdown.stage() > told {
+            let mut watchers = self.shutdown.0.watchers.lock();
+            let key = self.registered.take().map_or(watchers.next, |(key, _)| key);
+            watchers.next = watchers.next.max(key + 1);
+            watchers.wakers.insert(key, waker.clone());
+            self.registered = Some((key, waker.clone()));
+        }
+        early.unwrap_or_else(|| self.shutdown.stage())
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some((key, _)) = self.registered.take() {
+            let waker = self.shutdown.0.watchers.lock().wakers.remove(&key);
+            drop(waker);
+        }
+    }
+}
+
+/// Waits for a stage.
+struct Raised {
+    registration: Registration,
+    stage: u8,
+    told: u8,
+}
+
+impl Future for Raised {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let told = self.told;
+        self.told = self.registration.register(cx.waker(), told);
+        if self.told >= self.stage { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
 /// One connection's or exchange's view of a [`Shutdown`].
 #[derive(Debug)]
 pub(super) struct Watch {
-    shutdown: Shutdown,
+    registration: Registration,
     /// What this watcher was told.
     told: u8,
     /// When draining turns into the end.
     until: Option<Instant>,
-    registered: Option<(u64, Waker)>,
 }
 
 impl Watch {
-    pub(super) fn new(shutdown: Shutdown) -> Self {
-        Self { shutdown, told: SERVING, until: None, registered: None }
+    pub(super) const fn new(shutdown: Shutdown) -> Self {
+        Self { registration: Registration::new(shutdown), told: SERVING, until: None }
     }
 
-    /// Whether to admit nothing more from now on; said once. The task of `cx` is woken when somebody asks for it.
-    pub(super) fn poll_drain(
-        &mut self,
-        cx: &Context<'_>,
-        timer: &StdArc<dyn Timer>,
-        limit: Duration,
-    ) -> Option<Instant> {
-        let early = mutant::is("stage-then-register").then(|| self.shutdown.stage());
-        self.register(cx.waker());
-        if self.told != SERVING || early.unwrap_or_else(|| self.shutdown.stage()) == SERVING {
+    /// Has the task of `cx` woken when somebody asks for an end; whether somebody has, and this was not told yet.
+    pub(super) fn register(&mut self, cx: &Context<'_>) -> bool {
+        self.registration.register(cx.waker(), self.told) > self.told
+    }
+
+    /// Whether to admit nothing more from now on; said once.
+    pub(super) fn is_drained(&mut self, timer: &StdArc<dyn Timer>, limit: Duration) -> Option<Instant> {
+        if self.told != SERVING || self.registration.shutdown.stage() == SERVING {
             return None;
         }
         let now = timer.now();
@@ -125,8 +188,8 @@ impl Watch {
 
     /// Whether to end what still runs; said once. It changes with the clock at [`wake_at`](Self::wake_at).
     pub(super) fn is_cut(&mut self, now: Instant) -> bool {
-        let due =
-            self.told == DRAINING && (self.shutdown.stage() == CUT || self.until.is_some_and(|until| now >= until));
+        let stage = self.registration.shutdown.stage();
+        let due = self.told == DRAINING && (stage == CUT || self.until.is_some_and(|until| now >= until));
         if due {
             self.told = CUT;
         }
@@ -140,27 +203,5 @@ impl Watch {
 
     pub(super) fn wake_at(&self) -> Option<Instant> {
         if self.told == DRAINING { self.until } else { None }
-    }
-
-    /// A stage that is raised takes all wakers, so whoever was told to drain registers again to hear of the cut.
-    fn register(&mut self, waker: &Waker) {
-        let known = self.registered.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
-        if known && self.shutdown.stage() <= self.told {
-            return;
-        }
-        let mut watchers = self.shutdown.0.watchers.lock();
-        let key = self.registered.take().map_or(watchers.next, |(key, _)| key);
-        watchers.next = watchers.next.max(key + 1);
-        watchers.wakers.insert(key, waker.clone());
-        self.registered = Some((key, waker.clone()));
-    }
-}
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        if let Some((key, _)) = self.registered.take() {
-            let waker = self.shutdown.0.watchers.lock().wakers.remove(&key);
-            drop(waker);
-        }
     }
 }

@@ -16,13 +16,15 @@ pub(super) struct Gates {
     pub(super) refused: Counter,
 }
 
-/// What handlers told the consumer since it last looked.
+/// What handlers and publishers told the consumer since it last looked.
 #[derive(Debug, Default)]
 pub(super) struct Signals {
     /// Requests whose held progress may go at this time.
     pub(super) held: Vec<(Handle, Instant)>,
     /// Requests whose handler has ended.
     pub(super) ended: Vec<Handle>,
+    /// Listens of which there is something to take.
+    pub(super) listens: Vec<Handle>,
     /// What became of progress and notices in the buffer.
     pub(super) coalesced: u64,
     pub(super) dropped: u64,
@@ -31,6 +33,11 @@ pub(super) struct Signals {
 }
 
 impl Signals {
+    /// Whether the consumer has something to do for them.
+    pub(super) const fn are_urgent(&self) -> bool {
+        !self.held.is_empty() || !self.ended.is_empty() || !self.listens.is_empty()
+    }
+
     #[inline]
     pub(super) fn note(&mut self, pushed: Pushed) -> Pushed {
         match pushed {

@@ -130,7 +130,7 @@ impl Slot {
                 state.held.message.clear();
                 state.held.message.push_str(message);
                 if !core::mem::replace(&mut state.signalled, true) {
-                    self.queue.hold(handle, until);
+                    self.queue.tell(|signals| signals.held.push((handle, until)));
                 }
                 true
             }

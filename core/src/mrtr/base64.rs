@@ -18,6 +18,16 @@ pub(super) fn encode(out: &mut String, bytes: &[u8]) {
     }
 }
 
+/// The text of `bytes` in the usual alphabet and with padding (RFC 4648, section 4), as resources carry it.
+#[cfg(feature = "std")]
+pub(crate) fn standard(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    encode(&mut out, bytes);
+    let mut out = out.replace('-', "+").replace('_', "/");
+    out.extend(core::iter::repeat_n('=', (4 - out.len() % 4) % 4));
+    out
+}
+
 /// The bytes of `text`; `None` if it is not what `encode` writes for any.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len() / 4 * 3 + 2);

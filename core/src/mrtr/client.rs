@@ -111,7 +111,11 @@ pub fn read_result<'a>(method: &str, capabilities: &str, result: &'a str) -> Res
     Ok(Outcome::Input(Input { requests, state }))
 }
 
-fn read_requests<'a>(capabilities: &str, json: &'a str) -> Result<Vec<InputRequest<'a>>, ResultError> {
+/// Reads the questions of a demand, of a result or of a task: an object of requests by their keys.
+///
+/// # Errors
+/// [`ResultError`]: the peer breaks the protocol.
+pub fn read_requests<'a>(capabilities: &str, json: &'a str) -> Result<Vec<InputRequest<'a>>, ResultError> {
     let mut requests: Vec<InputRequest<'a>> = Vec::new();
     let mut wrong = None;
     let mut scanner = Scanner::new(json, MAX_NESTING);

@@ -36,6 +36,12 @@ impl Batch {
         self.len == 0
     }
 
+    /// Text bytes of all of them.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Lends each message to `encode`, oldest first, and is empty afterwards.
     #[inline]
     pub fn drain(&mut self, mut encode: impl FnMut(Popped, Item<'_>)) {

@@ -192,7 +192,7 @@ pub fn progress(out: &mut Vec<u8>, prefix: &str, value: f64, total: Option<f64>,
 }
 
 /// Appends JSON text with line breaks, which can only stand between its tokens, turned into spaces.
-fn raw(out: &mut Vec<u8>, json: &str) {
+pub(crate) fn raw(out: &mut Vec<u8>, json: &str) {
     let start = out.len();
     out.extend_from_slice(json.as_bytes());
     if memchr::memchr2(b'\n', b'\r', json.as_bytes()).is_some() {

@@ -62,7 +62,8 @@ pub struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
-    fn read(json: &'a str) -> Result<Self, Fault> {
+    /// Reads parameters that are an object, apart from their message.
+    pub(crate) fn read(json: &'a str) -> Result<Self, Fault> {
         let mut params = Self::default();
         params.pass(&mut Scanner::new(json, MAX_NESTING))?;
         Ok(params)

@@ -149,6 +149,20 @@ impl Refetch {
         }
     }
 
+    /// What to read afresh for a notification: its method, and a function that looks a string member of its parameters up.
+    /// None for a notification that names nothing of these.
+    #[must_use]
+    pub fn of_notice(method: &str, member: impl FnOnce(&str) -> Option<Box<str>>) -> Option<Self> {
+        match method {
+            "notifications/tools/list_changed" => Some(Self::Tools),
+            "notifications/prompts/list_changed" => Some(Self::Prompts),
+            "notifications/resources/list_changed" => Some(Self::Resources),
+            "notifications/resources/updated" => member("uri").map(|uri| Self::Resource { uri }),
+            "notifications/tasks" => member("taskId").map(|task_id| Self::Task { task_id }),
+            _ => None,
+        }
+    }
+
     /// The member that identifies an item over all reads and notifications: de-duplicate by it (rule L5).
     #[must_use]
     pub const fn stable_identifier(&self) -> &'static str {
@@ -160,32 +174,38 @@ impl Refetch {
     }
 }
 
-/// How a subscription is taken up again after a loss (`SUB-2`, `SUB-3`).
+/// How a subscription is taken up, and taken up again after a loss (`SUB-2`, `SUB-3`): the content of one listen request.
 ///
 /// First send the listen request; once it is acknowledged, run the refetches. In this order a change between the two is
-/// seen twice rather than never. Only reads are in the plan: a lost response is no reason to repeat a mutation.
+/// seen twice rather than never. Only reads are in the plan: a lost response is no reason to repeat a mutation. The client
+/// machine makes it, and nobody else can.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RecoveryPlan {
     wire: WireId,
-    filter: Filter,
+    replaces: Option<WireId>,
+    filter: Box<Filter>,
 }
 
 impl RecoveryPlan {
-    /// The plan for a new listen request `fresh` in place of the lost request `lost`, with the same filter.
-    ///
-    /// # Errors
-    /// [`ReusedWireId`] if `fresh` is the lost request's id: a re-issue is a new request (rule H7).
-    pub fn new(lost: WireId, fresh: WireId, filter: Filter) -> Result<Self, ReusedWireId> {
-        if lost == fresh { Err(ReusedWireId(lost)) } else { Ok(Self { wire: fresh, filter }) }
+    /// `replaces` is the request before it whose stream was open at some time; `wire` is newer than every id that was used.
+    pub(crate) fn new(replaces: Option<WireId>, wire: WireId, filter: Box<Filter>) -> Self {
+        debug_assert!(replaces.is_none_or(|lost| lost < wire), "SUB-2: a recovery needs a new id");
+        Self { wire, replaces, filter }
     }
 
-    /// The id of the new listen request.
+    /// The id of the listen request.
     #[must_use]
     pub const fn wire(&self) -> WireId {
         self.wire
     }
 
-    /// Its filter: the one of the lost request.
+    /// The last request that had an open stream, which this one takes the place of; none for a first one.
+    #[must_use]
+    pub const fn replaces(&self) -> Option<WireId> {
+        self.replaces
+    }
+
+    /// Its filter: the one of every request of this subscription, to the byte.
     #[must_use]
     pub const fn filter(&self) -> &Filter {
         &self.filter
@@ -197,17 +217,12 @@ impl RecoveryPlan {
         false
     }
 
-    /// What to read once the new stream is acknowledged.
+    /// What to read once the stream is acknowledged: nothing for a first one, else all that the filter covers.
     #[must_use]
     pub fn refetch(&self) -> &[Refetch] {
-        self.filter.refetch()
+        if self.replaces.is_some() { self.filter.refetch() } else { &[] }
     }
 }
-
-/// A recovery was to use the id of the request that was lost. Caller misuse.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} belongs to the lost listen request, a recovery needs a new id")]
-pub struct ReusedWireId(pub WireId);
 
 #[cfg(test)]
 mod tests {
@@ -274,9 +289,12 @@ mod tests {
     }
 
     #[test]
-    fn a_recovery_needs_a_new_id() {
-        let filter = Filter::parse("{}").unwrap();
-        let id = WireId::new(3);
-        assert_eq!(RecoveryPlan::new(id, id, filter), Err(ReusedWireId(id)));
+    fn only_what_follows_an_open_stream_is_a_recovery() {
+        let filter = Box::new(Filter::parse(r#"{"toolsListChanged":true}"#).unwrap());
+        let first = RecoveryPlan::new(None, WireId::new(1), filter.clone());
+        assert_eq!((first.refetch(), first.replaces(), first.send_last_event_id()), (&[][..], None, false));
+        let second = RecoveryPlan::new(Some(WireId::new(1)), WireId::new(3), filter.clone());
+        assert_eq!((second.refetch(), second.filter()), (filter.refetch(), first.filter()));
+        assert!(second.wire() > WireId::new(1) && !second.send_last_event_id());
     }
 }

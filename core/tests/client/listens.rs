@@ -9,6 +9,7 @@ use steady_core::retry::Contract;
 use steady_core::subscription::{Config, End, Filter, Refetch};
 use steady_core::time::Instant;
 
+use super::invariants::{sub_2_a_recovery_is_a_new_request, sub_7_one_question_at_a_time};
 use super::{Calls, Out, client, config, drain, ms, options, start, stdio, wake_at};
 
 /// Members in the caller's own spelling, one of them unknown to this crate.
@@ -20,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(40);
 
 fn limits() -> Config {
     let backoff = Backoff { base: PAUSE, cap: PAUSE };
-    Config { ack_deadline: ACK, backoff, stable_after: Duration::from_secs(1), reopen_after_end: false }
+    Config { ack_deadline: ACK, backoff, stable_after: Duration::from_secs(1), ..Config::default() }
 }
 
 fn filter() -> Filter {
@@ -38,9 +39,9 @@ fn listen(client: &mut Calls, now: Instant) -> SubscriptionId {
 /// The one listen request that goes out now; its filter is the caller's to the byte.
 fn listened(client: &mut Calls) -> (SubscriptionId, WireId) {
     let outputs = drain(client);
-    let [Output::Listen { subscription, wire, filter }] = &outputs[..] else { panic!("{outputs:?}") };
-    assert_eq!(filter.as_str(), FILTER);
-    (*subscription, *wire)
+    let [Output::Listen { subscription, plan }] = &outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!(plan.filter().as_str(), FILTER);
+    (*subscription, plan.wire())
 }
 
 /// Goes from deadline to deadline until something comes out.
@@ -59,9 +60,9 @@ fn next(client: &mut Calls) -> (Instant, Vec<Out>) {
 
 fn relistened(client: &mut Calls) -> (Instant, WireId) {
     let (now, outputs) = next(client);
-    let [Output::Listen { wire, filter, .. }] = &outputs[..] else { panic!("{outputs:?}") };
-    assert_eq!(filter.as_str(), FILTER, "the same filter, to the byte");
-    (now, *wire)
+    let [Output::Listen { plan, .. }] = &outputs[..] else { panic!("{outputs:?}") };
+    assert_eq!(plan.filter().as_str(), FILTER, "the same filter, to the byte");
+    (now, plan.wire())
 }
 
 fn ack(client: &mut Calls, now: Instant, wire: WireId) -> Vec<Out> {
@@ -70,7 +71,12 @@ fn ack(client: &mut Calls, now: Instant, wire: WireId) -> Vec<Out> {
 }
 
 fn notice(client: &mut Calls, now: Instant, wire: WireId, notice: u32) -> Vec<Out> {
-    client.handle_input(now, Input::Notice { wire, notice });
+    noticed(client, now, wire, notice, None)
+}
+
+/// A notification that says what it is about.
+fn noticed(client: &mut Calls, now: Instant, wire: WireId, notice: u32, about: Option<Refetch>) -> Vec<Out> {
+    client.handle_input(now, Input::Notice { wire, notice, about });
     drain(client)
 }
 
@@ -83,9 +89,15 @@ fn open(client: &mut Calls) -> (SubscriptionId, WireId) {
     (id, wire)
 }
 
+fn resource() -> Refetch {
+    Refetch::Resource { uri: "file:///a".into() }
+}
+
 fn gap(id: SubscriptionId) -> Out {
-    let resource = Refetch::Resource { uri: "file:///a".into() };
-    let refetch = [Refetch::Tools, resource, Refetch::Task { task_id: "t".into() }];
+    gap_of(id, &[Refetch::Tools, resource(), Refetch::Task { task_id: "t".into() }])
+}
+
+fn gap_of(id: SubscriptionId, refetch: &[Refetch]) -> Out {
     Output::Gap { subscription: id, refetch: refetch.into() }
 }
 
@@ -184,15 +196,24 @@ fn statement_11_reconnecting_uses_a_new_request_without_last_event_id_and_refetc
     let mut client = stdio();
     let (id, mut wire) = open(&mut client);
     let mut now = ms(0);
+    let mut used = vec![wire];
     for round in 0..5 {
         client.handle_input(now, Input::LinkLost);
         assert_eq!(drain(&mut client), [], "nobody is left to signal");
         assert_eq!(wake_at(&mut client), None, "the link is waited for");
         now = now + Duration::from_secs(1);
         client.handle_input(now, Input::LinkUp);
-        // A listen request carries a filter and nothing else: there is no place for a Last-Event-ID.
-        let (same, fresh) = listened(&mut client);
-        assert!(same == id && fresh > wire, "a new request every time");
+        let outputs = drain(&mut client);
+        let [Output::Listen { subscription, plan }] = &outputs[..] else { panic!("{outputs:?}") };
+        let fresh = plan.wire();
+        assert!(*subscription == id && !used.contains(&fresh), "a new request every time");
+        used.push(fresh);
+        let filters = (FILTER, plan.filter().as_str());
+        sub_2_a_recovery_is_a_new_request((wire, fresh), filters, plan.send_last_event_id(), &now);
+        assert_eq!(
+            (plan.replaces(), gap(id)),
+            (Some(wire), Output::Gap { subscription: id, refetch: plan.refetch().into() })
+        );
         assert_eq!(notice(&mut client, now, fresh, round), [], "nothing before the acknowledgement (rule L1)");
         assert_eq!(notice(&mut client, now, wire, round), [], "nothing under an old id");
         assert_eq!(ack(&mut client, now, fresh), [gap(id)]);
@@ -218,6 +239,109 @@ fn nothing_is_delivered_before_the_gap_is_refetched_and_what_comes_meanwhile_ope
     assert_eq!(notice(&mut client, now, wire, 9), [delivered]);
     client.refetched(id);
     assert_eq!(drain(&mut client), [], "one that nobody waits for says nothing");
+}
+
+#[test]
+fn what_changes_while_the_gap_is_read_is_read_again_each_thing_once_and_nothing_else() {
+    let mut client = client(config(Transport::Http));
+    let (id, wire, now) = recovered(&mut client);
+    for about in [resource(), Refetch::Tools, resource(), resource()] {
+        assert_eq!(noticed(&mut client, now, wire, 1, Some(about)), []);
+    }
+    client.refetched(id);
+    assert_eq!(drain(&mut client), [gap_of(id, &[Refetch::Tools, resource()])]);
+    assert_eq!(noticed(&mut client, now, wire, 2, Some(resource())), []);
+    client.refetched(id);
+    assert_eq!(drain(&mut client), [gap_of(id, &[resource()])]);
+    // A part of what was asked for: it cannot be told from outside of which.
+    let part = Refetch::Resource { uri: "file:///a/b".into() };
+    assert_eq!(noticed(&mut client, now, wire, 3, Some(part)), []);
+    client.refetched(id);
+    assert_eq!(drain(&mut client), [gap(id)]);
+    client.refetched(id);
+    let delivered = Output::Notice { subscription: id, notice: 4 };
+    assert_eq!(noticed(&mut client, now, wire, 4, Some(resource())), [delivered]);
+}
+
+#[test]
+fn many_streams_that_are_lost_at_once_ask_one_at_a_time_until_the_server_answers() {
+    let mut client = client(config(Transport::Http));
+    let open: Vec<(SubscriptionId, WireId)> = (0..10).map(|_| open(&mut client)).collect();
+    for (_, wire) in &open {
+        client.handle_input(ms(1), Input::StreamLost { wire: *wire });
+    }
+    let (mut now, mut asked) = (ms(1), 0);
+    // The server is down: connections are refused, one question a pause, whoever asks.
+    for _ in 0..20 {
+        let (then, wire) = relistened(&mut client);
+        asked += 1;
+        assert!(then > now || asked == 1);
+        sub_7_one_question_at_a_time(true, 1, &then);
+        client.handle_timeout(then + Duration::from_millis(50));
+        assert_eq!(drain(&mut client), [], "the others wait for it");
+        now = then + Duration::from_millis(60);
+        client.handle_input(now, Input::NotSent { wire });
+        assert!(wake_at(&mut client).is_some_and(|at| at > now && at <= now + PAUSE), "its pause holds for all");
+    }
+    // It is there again.
+    let (now, wire) = relistened(&mut client);
+    let outputs = ack(&mut client, now + PAUSE, wire);
+    let listens = outputs.iter().filter(|output| matches!(output, Output::Listen { .. })).count();
+    let gaps = outputs.iter().filter(|output| matches!(output, Output::Gap { .. })).count();
+    assert_eq!((listens, gaps, outputs.len()), (9, 1, 10), "all that are due follow its answer: {outputs:?}");
+}
+
+#[test]
+fn a_subscription_that_asks_for_others_makes_place_when_it_ends() {
+    let mut client = client(config(Transport::Http));
+    let (one, first) = open(&mut client);
+    let (_, second) = open(&mut client);
+    for wire in [first, second] {
+        client.handle_input(ms(1), Input::StreamLost { wire });
+    }
+    let (now, outputs) = next(&mut client);
+    let [Output::Listen { subscription, plan }] = &outputs[..] else { panic!("{outputs:?}") };
+    let (asks, asked) = (*subscription, plan.wire());
+    client.handle_timeout(now + PAUSE);
+    assert_eq!(drain(&mut client), []);
+    client.unlisten(now + PAUSE, asks);
+    let signal = Output::Signal { wire: asked, signal: CancelSignal::CloseStream };
+    assert_eq!(drain(&mut client), [signal, unsubscribed(asks, End::Closed)]);
+    client.handle_timeout(now + PAUSE);
+    let (other, _) = listened(&mut client);
+    assert!(other != asks && (asks == one || other == one));
+    // Whoever subscribes meanwhile waits too.
+    let third = listen(&mut client, now + PAUSE);
+    assert_eq!(drain(&mut client), []);
+    let late = now + PAUSE + PAUSE;
+    client.handle_timeout(late);
+    assert_eq!(drain(&mut client), []);
+    client.handle_input(late, Input::LinkUp);
+    assert_eq!(listened(&mut client).0, third, "a new link has answered already");
+}
+
+#[test]
+fn a_silent_link_is_lost_for_the_streams_that_ask_for_signs_of_life() {
+    let ways = [(Transport::Stdio, CancelSignal::Notify), (Transport::Http, CancelSignal::CloseStream)];
+    for (transport, signal) in ways {
+        let mut client = client(config(transport));
+        let lively = Config { liveness: Some(Duration::from_millis(500)), ..limits() };
+        let id = client.listen(ms(0), filter(), lively, jitter()).expect("below the limit");
+        let (_, wire) = listened(&mut client);
+        assert_eq!(ack(&mut client, ms(0), wire), []);
+        let (_, patient) = open(&mut client);
+        for at in [300, 700, 1100] {
+            client.handle_input(ms(at), Input::Heard);
+            client.handle_timeout(ms(at));
+            assert_eq!(drain(&mut client), [], "any byte of the link will do");
+        }
+        let (now, outputs) = next(&mut client);
+        assert_eq!((now, outputs), (ms(1600), vec![Output::Signal { wire, signal }]), "SUB-8");
+        let (now, wire) = relistened(&mut client);
+        assert_eq!(ack(&mut client, now, wire), [gap(id)]);
+        let delivered = matches!(notice(&mut client, now, patient, 1)[..], [Output::Notice { .. }]);
+        assert!(delivered, "the other one has all the time");
+    }
 }
 
 #[test]
@@ -301,7 +425,7 @@ fn what_names_no_listen_request_is_counted() {
     let (_, call) = start(&mut client, ms(0), options(Contract::Safe));
     for wire in [WireId::new(u64::MAX), call] {
         client.handle_input(ms(1), Input::Acknowledged { wire });
-        client.handle_input(ms(1), Input::Notice { wire, notice: 1 });
+        client.handle_input(ms(1), Input::Notice { wire, notice: 1, about: None });
         client.handle_input(ms(1), Input::ListenEnded { wire, refused: true });
     }
     assert_eq!(drain(&mut client), []);

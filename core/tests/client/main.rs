@@ -2,7 +2,6 @@
 
 mod attempts;
 mod counts;
-mod follows;
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
 #[path = "../support/key.rs"]

@@ -171,12 +171,9 @@ impl World {
                     call_5_one_signal_for_a_running_attempt(true, out, signals, &op);
                 }
                 Output::Progress { call, .. } => assert!(!self.calls[&call].over, "rule P3"),
-                Output::Listen { .. }
-                | Output::Gap { .. }
-                | Output::Notice { .. }
-                | Output::Unsubscribed { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. } => panic!("nobody listens or follows here"),
+                Output::Listen { .. } | Output::Gap { .. } | Output::Notice { .. } | Output::Unsubscribed { .. } => {
+                    panic!("nobody listens here")
+                }
                 Output::Finished { call, finished } => {
                     let known = self.calls.get_mut(&call).expect("a call of ours");
                     call_1_one_outcome(usize::from(std::mem::replace(&mut known.over, true)), &op);

@@ -282,3 +282,14 @@ fn a_coordinator_at_rest_has_no_deadline() {
     let mut coordinator = RequestCoordinator::<ServedRequest>::new(Config::default());
     assert_eq!(coordinator.poll(Instant::MAX), Polled::Idle { wake_at: None });
 }
+
+#[test]
+fn a_listen_over_its_cap_is_refused_and_a_cancelled_one_frees_its_place() {
+    let mut world = World::new(Config { listens: 1, ..Config::default() });
+    world.start("a", true).expect("the first");
+    assert_eq!(world.start("b", true), Err(Refusal::TooManyListens(1)));
+    world.start("b", false).expect("other requests have their own cap");
+    assert_eq!(world.cancel(&"a".into()), Some(true));
+    assert_eq!(world.coordinator.listens(), 0);
+    world.start("c", true).expect("its place is free at once");
+}

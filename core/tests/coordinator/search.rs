@@ -21,6 +21,7 @@ use super::world::World;
 
 const CAP: usize = 2;
 const STRAGGLERS: usize = 1;
+const LISTENS: usize = 1;
 
 /// Short clocks, so that every relative time is reached.
 fn config() -> Config {
@@ -28,6 +29,7 @@ fn config() -> Config {
     Config {
         in_flight: CAP,
         stragglers: STRAGGLERS,
+        listens: LISTENS,
         limits: Limits { idle: ns(1), maximum: ns(2) },
         progress_interval: Duration::from_nanos(1),
     }
@@ -209,6 +211,7 @@ fn terminals(world: &World) -> Terminals {
 fn check(before: &Terminals, op: Op, after: &World) {
     let coordinator = &after.coordinator;
     coord_1_no_more_than_the_cap(coordinator.in_flight(), CAP, &op);
+    coord_1_no_more_than_the_cap(coordinator.listens(), LISTENS, &op);
     assert!(coordinator.stragglers() <= CAP + STRAGGLERS, "{op:?}");
     assert!(coordinator.armed() <= coordinator.in_flight(), "{op:?}");
     let after = terminals(after);

@@ -152,7 +152,13 @@ const IN_FLIGHT: usize = 3;
 pub(crate) fn events(data: &[u8]) {
     let mut choices = Choices(data.iter());
     let limits = Limits { idle: Some(Duration::from_millis(30)), maximum: Some(Duration::from_millis(100)) };
-    let config = Config { in_flight: IN_FLIGHT, stragglers: 4, limits, progress_interval: Duration::from_millis(10) };
+    let config = Config {
+        in_flight: IN_FLIGHT,
+        stragglers: 4,
+        listens: 4,
+        limits,
+        progress_interval: Duration::from_millis(10),
+    };
     let mut connection = Connection {
         coordinator: RequestCoordinator::new(config),
         outbound: Outbound::new(outbound::Config { capacity: 4, finals: IN_FLIGHT, ..Default::default() }),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use steady_core::backoff::Jitter;
 use steady_core::client::{Client, Config, Input, Output, Transport};
 use steady_core::id::{ClientId, SubscriptionId, WireId};
-use steady_core::subscription::{Config as Limits, End, Filter};
+use steady_core::subscription::{Config as Limits, End, Filter, RecoveryPlan};
 use steady_core::time::Instant;
 
 use super::attempts::backoff;
@@ -24,6 +24,8 @@ history::ops! { Op {
     "unlisten" => Unlisten(subscription: usize),
     "ack" => Ack(subscription: usize),
     "notice" => Notice(subscription: usize),
+    // Something that is no notification, over the link that all share.
+    "heard" => Heard,
     "old-ack" => OldAck(subscription: usize),
     "old-notice" => OldNotice(subscription: usize),
     "end" => End(subscription: usize),
@@ -53,6 +55,8 @@ pub(crate) enum Mutant {
     ForgetsTheSignal,
     LosesANotice,
     EndsTwice,
+    AsksInAHerd,
+    NarrowsTheGap,
 }
 
 pub(crate) struct Recovery;
@@ -71,6 +75,9 @@ impl Machine for Recovery {
         "refused",
         "closed",
         "early notice",
+        "one waits for another",
+        "narrow gap",
+        "silent",
     ];
     const MUTANTS: &'static [Mutant] = &[
         Mutant::DeliversBeforeTheAck,
@@ -81,6 +88,8 @@ impl Machine for Recovery {
         Mutant::ForgetsTheSignal,
         Mutant::LosesANotice,
         Mutant::EndsTwice,
+        Mutant::AsksInAHerd,
+        Mutant::NarrowsTheGap,
     ];
     type Op = Op;
     type Mutant = Mutant;
@@ -94,6 +103,7 @@ impl Machine for Recovery {
             1 => sub.clone().prop_map(Op::Unlisten),
             16 => sub.clone().prop_map(Op::Ack),
             16 => sub.clone().prop_map(Op::Notice),
+            2 => Just(Op::Heard),
             1 => sub.clone().prop_map(Op::OldAck),
             1 => sub.clone().prop_map(Op::OldNotice),
             2 => sub.clone().prop_map(Op::End),
@@ -142,14 +152,14 @@ struct World {
     notices: u32,
     /// What the wrong machine delivers although it must not.
     ghosts: Vec<Out>,
-    wrong_wire: Option<WireId>,
+    wrong_plan: Option<RecoveryPlan>,
 }
 
 impl World {
     fn new(mutant: Option<Mutant>) -> Self {
         let client = Client::new(Instant::ZERO, Config::new(Transport::Http), jitter());
         let (model, ghosts) = (Model::new(), Vec::new());
-        Self { now: Instant::ZERO, client, model, mutant, notices: 0, ghosts, wrong_wire: None }
+        Self { now: Instant::ZERO, client, model, mutant, notices: 0, ghosts, wrong_plan: None }
     }
 
     fn step(&mut self, op: Op) -> Result<(), String> {
@@ -180,6 +190,10 @@ impl World {
             Op::OldAck(sub) => self.ack(self.model.oldest(sub)),
             Op::Notice(sub) => self.notice(self.model.newest(sub)),
             Op::OldNotice(sub) => self.notice(self.model.oldest(sub)),
+            Op::Heard => {
+                self.client.handle_input(now, Input::Heard);
+                self.model.heard = now;
+            }
             Op::End(sub) | Op::Refuse(sub) => {
                 let refused = matches!(op, Op::Refuse(_));
                 if let Some(wire) = self.model.newest(sub) {
@@ -207,7 +221,7 @@ impl World {
             }
             Op::LinkUp => {
                 self.client.handle_input(now, Input::LinkUp);
-                self.model.link_up = true;
+                self.model.link_up(now);
             }
             Op::Wait(ms) => self.now = now + std::time::Duration::from_millis(ms.into()),
             Op::Before | Op::Onto => self.go(u64::from(op == Op::Before)),
@@ -230,6 +244,7 @@ impl World {
                 ack_deadline: model::ACK_DEADLINE,
                 backoff: backoff(20, model::LONGEST_PAUSE),
                 stable_after: std::time::Duration::from_millis(30),
+                liveness: (filter == model::LIVELY).then_some(model::LIVENESS),
                 reopen_after_end: again,
             };
             let id = self.client.listen(self.now, parsed, limits, jitter()).expect("below the limit");
@@ -240,15 +255,16 @@ impl World {
     fn ack(&mut self, wire: Option<WireId>) {
         let Some(wire) = wire else { return };
         self.client.handle_input(self.now, Input::Acknowledged { wire });
-        self.model.acknowledged(wire);
+        self.model.acknowledged(self.now, wire);
     }
 
     fn notice(&mut self, wire: Option<WireId>) {
         let Some(wire) = wire else { return };
         self.notices += 1;
         let notice = self.notices;
-        self.client.handle_input(self.now, Input::Notice { wire, notice });
-        let delivered = self.model.notice(wire, notice);
+        let about = self.model.about(wire, notice);
+        self.client.handle_input(self.now, Input::Notice { wire, notice, about: about.clone() });
+        let delivered = self.model.notice(self.now, wire, notice, about);
         let wrong = match delivered {
             model::Fate::Delivered | model::Fate::Stray => None,
             model::Fate::TooEarly(id) => (self.mutant == Some(Mutant::DeliversBeforeTheAck)).then_some(id),
@@ -301,13 +317,23 @@ impl World {
                 self.client.refetched(*subscription);
                 vec![]
             }
-            (Some(Mutant::ReusesAWireId), Output::Listen { subscription, wire, filter }) => {
-                let wire = *self.wrong_wire.get_or_insert(*wire);
-                vec![Output::Listen { subscription: *subscription, wire, filter: filter.clone() }]
+            // Its second request is the first one once more: with its id, or with the filter of another subscription.
+            (Some(Mutant::ReusesAWireId), Output::Listen { subscription, plan }) => {
+                let plan = self.wrong_plan.get_or_insert_with(|| plan.clone()).clone();
+                vec![Output::Listen { subscription: *subscription, plan }]
             }
-            (Some(Mutant::ChangesTheFilter), Output::Listen { subscription, wire, .. }) if wire.number() > 3 => {
-                let filter = Box::new(Filter::parse("{}").expect("a filter"));
-                vec![Output::Listen { subscription: *subscription, wire: *wire, filter }]
+            (Some(Mutant::ChangesTheFilter), Output::Listen { subscription, plan }) => {
+                let plan = self.model.with_another_filter(plan).unwrap_or_else(|| plan.clone());
+                vec![Output::Listen { subscription: *subscription, plan }]
+            }
+            (Some(Mutant::AsksInAHerd), Output::Listen { plan, .. }) => {
+                let others = self.model.waiting_in_doubt(plan.wire());
+                let herd = others.into_iter().map(|id| Output::Listen { subscription: id, plan: plan.clone() });
+                herd.chain([output.clone()]).collect()
+            }
+            (Some(Mutant::NarrowsTheGap), Output::Gap { subscription, refetch }) => {
+                let refetch = refetch.iter().skip(1).cloned().collect();
+                vec![Output::Gap { subscription: *subscription, refetch }]
             }
             (Some(Mutant::ForgetsTheSignal), Output::Signal { .. })
             | (Some(Mutant::LosesANotice), Output::Notice { .. }) => vec![],
@@ -316,7 +342,7 @@ impl World {
         }
     }
 
-    /// The link stays, the server acknowledges, the application refetches: every subscription is open without a gap.
+    /// The link stays and is not silent, the server acknowledges, the application refetches: every subscription is open without a gap.
     fn come_to_rest(&mut self) -> Result<(), String> {
         self.step(Op::LinkUp)?;
         for _ in 0..50 {
@@ -332,6 +358,7 @@ impl World {
             }
             self.step(Op::Drain)?;
             self.step(Op::Onto)?;
+            self.step(Op::Heard)?;
             self.step(Op::Timeout)?;
             self.drain(true)?;
         }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use steady_core::follow;
 use steady_core::id::WireId;
+use steady_core::legacy::Effect as Session;
+use steady_core::legacy::Revision::{V2025_03_26, V2025_11_25};
 use steady_core::mrtr::StateError;
 use steady_core::outbound::Lost;
 use steady_core::request::Terminal::{Cancelled, Completed, IdleTimeout, Lost as Gone};
@@ -60,7 +62,7 @@ const fn record(revision: u64, status: Status, cancel_requested: bool) -> Record
 
 const WORKS: Record = record(1, Status::Working, false);
 const ENDED: State = State::Ended(End::Graceful);
-const OPEN: State = State::Open { since: Instant::ZERO };
+const OPEN: State = State::Open { since: Instant::ZERO, heard: Instant::ZERO };
 const WAITING: State = State::Waiting { until: Instant::ZERO };
 
 fn lost(progress: u64) -> Option<Lost> {
@@ -103,6 +105,8 @@ refused! {
     sub_4_an_end_is_an_end: (OPEN, ENDED, true), not (ENDED, WAITING, false), (OPEN, WAITING, true);
     sub_5_no_due_deadline_remains: (NS(3), Some(NS(4))), not (NS(4), Some(NS(4)));
     sub_6_a_pause_is_within_its_ceiling: (Duration::from_nanos(1), Duration::ZERO), not (MS(2), MS(1));
+    sub_7_one_question_at_a_time: (true, 1), not (true, 2);
+    sub_8_only_silence_ends_an_open_stream: (MS(2), Some(MS(2)), true), not (MS(1), Some(MS(2)), true), (MS(9), None, true);
     task_1_a_terminal_status_stays: ((Status::Working, false), (Status::Failed, false)),
         not ((Status::Failed, false), (Status::Working, false)), ((Status::Failed, false), (Status::Failed, true));
     task_2_a_cancel_request_keeps_the_status: (Status::Working, Status::Working), not (Status::Working, Status::Cancelled);
@@ -130,6 +134,17 @@ refused! {
     retry_4_the_level_is_bounded: ((2, 1), 2, BudgetEffect::Granted),
         not ((2, 3), 2, BudgetEffect::Earned), ((2, 2), 2, BudgetEffect::Granted), ((2, 1), 2, BudgetEffect::Denied),
             ((0, 0), 2, BudgetEffect::Granted), ((2, 1), 2, BudgetEffect::Earned);
+    hub_1_the_acknowledgement_comes_first: (false, true, false), not (true, true, false), (false, false, true);
+    hub_2_only_what_is_watched: (true, true), not (false, true);
+    hub_3_nothing_is_lost: (Some(1), Some(1)), not (Some(1), Some(2)), (Some(1), None), (None, Some(1));
+    hub_4_what_waits_is_bounded: ((1, 1), (3, 3)), not ((2, 1), (3, 3)), ((1, 1), (4, 3));
+    hub_5_an_end_is_an_end: (true, false), not (true, true);
+    hub_6_a_waiter_is_woken_once: (true, true, true), not (true, true, false), (false, true, true), (true, false, true);
+    leg_1_no_handler_without_a_handshake: (true, true), not (false, true);
+    leg_2_no_change_before_the_client_is_ready: (true, Session::Announce), not (false, Session::Announce);
+    leg_3_batches_of_one_revision: (Some(V2025_03_26), Session::Unpack),
+        not (Some(V2025_11_25), Session::Unpack), (None, Session::Unpack), (Some(V2025_03_26), Session::Nothing);
+    leg_4_the_end_stays: (true, true), not (true, false);
     seal_1_it_opens_for_its_own_alone: (&Err::<(), _>(StateError::OtherCaller)), not (&Ok(())), (&Err::<(), _>(StateError::Expired));
     seal_2_no_changed_text_opens: (&Err::<(), _>(StateError::Forged)), not (&Ok(())), (&Err::<(), _>(StateError::Expired));
     seal_3_a_failure_spends_nothing: (&Err::<(), _>(StateError::Expired), 0), not (&Err::<(), _>(StateError::Expired), 1), (&Ok(()), 0);

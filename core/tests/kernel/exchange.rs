@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use steady_core::coordinator;
 use steady_core::deadline::Limits;
-use steady_core::kernel::{Answer, Exchange, ServerConfig};
+use steady_core::kernel::{Answer, Exchange, ServerConfig, Shutdown};
 
 use super::support::{Driven, Drops, World};
 use super::{Door, Fun, Log, brief, cancel, give_up, ms, ok, request};
@@ -26,6 +26,12 @@ async fn body(mut exchange: Exchange<Fun>) -> Vec<(String, bool)> {
 
 fn start(world: &World, service: Fun, text: &str) -> Exchange<Fun> {
     Exchange::start(Arc::new(service), world.ports(), ServerConfig::default(), text)
+}
+
+/// The same with a handle that ends it.
+fn endable(world: &World, service: Fun, text: &str) -> (Shutdown, Exchange<Fun>) {
+    let config = ServerConfig::default();
+    (config.shutdown.clone(), Exchange::start(Arc::new(service), world.ports(), config, text))
 }
 
 fn run<F: Future>(world: &World, driven: &mut Driven<F>) -> Option<F::Output> {
@@ -199,24 +205,24 @@ fn a_listen_sends_notifications_and_ends_with_its_result() {
             Err(give_up())
         })
     });
-    let mut exchange = start(&world, service, &request(7, "subscriptions/listen"));
+    let (shutdown, mut exchange) = endable(&world, service, &request(7, "subscriptions/listen"));
     while world.run_tasks() {}
-    exchange.end_listen();
-    while world.run_tasks() {}
-    assert_eq!(log.take(), ["true", "Ended", "false"], "nothing follows the result");
+    shutdown.drain();
     let (mut cx, mut out) = (Context::from_waker(Waker::noop()), Vec::new());
     assert_eq!(exchange.poll_message(&mut cx, &mut out), Poll::Ready(Some(false)));
     out.clear();
     assert_eq!(exchange.poll_message(&mut cx, &mut out), Poll::Ready(Some(true)));
     let result = String::from_utf8(out).expect("UTF-8");
     assert!(result.contains(r#""_meta":{"io.modelcontextprotocol/subscriptionId":7}"#), "rule L4: {result}");
+    while world.run_tasks() {}
+    assert_eq!(log.take(), ["true", "Ended", "false"], "nothing follows the result");
 }
 
 #[test]
 fn only_a_listen_is_ended_by_the_server() {
     let world = World::default();
-    let mut exchange = start(&world, Fun::new(|_, _| Answer::later(pending())), &request(1, "work"));
-    exchange.end_listen();
+    let (shutdown, mut exchange) = endable(&world, Fun::new(|_, _| Answer::later(pending())), &request(1, "work"));
+    shutdown.drain();
     let mut cx = Context::from_waker(Waker::noop());
     assert_eq!(exchange.poll_message(&mut cx, &mut Vec::new()), Poll::Pending, "rule C5");
 }

@@ -120,10 +120,10 @@ fn a_bad_line_costs_itself_only() {
 fn requests_are_checked_before_they_run() {
     let log = Log::default();
     let mut server = server(&Door::default(), &log);
-    server.send(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25"}}"#);
+    server.send(r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":7}}"#);
     server.send(r#"{"jsonrpc":"2.0","id":2,"method":"echo"}"#);
     server.send(request(3, "echo").replace("2026-07-28", "1999-01-01"));
-    assert_eq!(server.received(), ["1 error -32022", "2 error -32602", "3 error -32022"]);
+    assert_eq!(server.received(), ["1 error -32602", "2 error -32602", "3 error -32022"]);
     server.send(request(4, "wait"));
     server.send(request(5, "echo").replace(r#""progressToken":5"#, r#""progressToken":4"#));
     assert_eq!(server.received(), ["5 error -32602"], "rule P1");

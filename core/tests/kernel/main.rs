@@ -6,11 +6,14 @@ mod support;
 mod client;
 mod exchange;
 mod handlers;
+mod hub;
 mod input;
+mod legacy;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;
 mod shutdown;
+mod signalled;
 mod silence;
 mod stats;
 #[cfg(feature = "tracing")]

@@ -12,7 +12,7 @@ use super::support::{Driven, Frame, World};
 use super::{Door, Fun, Log, Server, brief, cancel, ms, ok, request};
 
 /// 1000 ms to finish, 100 ms for handlers after that, 500 ms for the output.
-fn config() -> (Shutdown, ServerConfig) {
+pub(crate) fn config() -> (Shutdown, ServerConfig) {
     let shutdown = Shutdown::new();
     let config = ServerConfig {
         shutdown: shutdown.clone(),

@@ -19,11 +19,17 @@ fn jitter() -> Jitter {
 #[test]
 fn the_subscription() {
     use subscription::{Event, State};
-    let config =
-        subscription::Config { ack_deadline: ns(2), backoff: NO_PAUSE, stable_after: ns(1), reopen_after_end: false };
+    let config = subscription::Config {
+        ack_deadline: ns(2),
+        backoff: NO_PAUSE,
+        stable_after: ns(1),
+        liveness: None,
+        reopen_after_end: false,
+    };
     let events = [
         ("acknowledged", Event::Acknowledged),
         ("message", Event::Message),
+        ("heard", Event::Heard { at: Instant::ZERO }),
         ("final result", Event::FinalResult),
         ("refused", Event::Refused),
         ("lost", Event::Lost),
@@ -32,7 +38,7 @@ fn the_subscription() {
     ];
     let show = |machine: &Subscription| match machine.state() {
         State::Opening { deadline } => format!("opening until {}", deadline.as_nanos()),
-        State::Open { since } => format!("open since {}", since.as_nanos()),
+        State::Open { since, heard: _ } => format!("open since {}", since.as_nanos()),
         State::Waiting { until } => format!("waiting until {}", until.as_nanos()),
         State::Ended(end) => format!("ended-{end:?}").to_lowercase(),
     };
@@ -55,6 +61,7 @@ fn the_followed_task() {
         ("notified", notified),
         ("seen at its end", end_seen),
         ("notified of its end", end_notified),
+        ("missed", Event::Missed),
         ("failed", Event::Failed),
         ("gone", Event::Gone),
         ("stop", Event::Stop),

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::sync::Arc as Shared;
 
-use steady_core::kernel::{BoxFuture, Context as Request, Exchange};
+use steady_core::kernel::{BoxFuture, Context as Request, Exchange, ServerConfig, Shutdown};
 
 use super::invariants::{
     out_3_nothing_follows_the_end, prog_1_values_increase, prog_3_nothing_passes_after_the_end,
@@ -18,6 +18,7 @@ models! {
     a_task_of_its_own_that_waits_for_the_cancellation_hears_of_it: ALL, kills ["wake-no-waiter", "look-then-register"];
     a_task_of_its_own_that_waits_for_room_hears_that_the_client_is_gone: ALL, kills ["wake-no-producer"];
     an_exchange_is_dropped_while_its_handler_answers: ALL, kills ["decide-on-a-copy"];
+    an_exchange_hears_of_an_order_to_end: ALL, kills ["stage-then-register"];
     two_tasks_of_a_handler_report_in_order: ALL, kills ["push-outside-lock", "decide-on-a-copy"];
 }
 
@@ -94,6 +95,17 @@ fn an_exchange_is_dropped_while_its_handler_answers() {
     handler.join().expect("no panic, whoever came first");
     req_1_one_terminal_state(ended.as_ref(), context.is_cancelled().as_ref(), &"the handler ended after the drop");
     stays_over(&context);
+}
+
+fn an_exchange_hears_of_an_order_to_end() {
+    let (still, shutdown) = (Still::default(), Shutdown::new());
+    let config = ServerConfig { shutdown: shutdown.clone(), ..config() };
+    let service = Once::new(Then::WaitsForItsCancellation);
+    let mut exchange = Exchange::start(service, still.ports(), config, REQUEST);
+    let asks = spawn(move || shutdown.cut());
+    let (answer, last) = next(&mut exchange).expect("an error");
+    assert!(last && answer.contains("\"error\""), "{answer}");
+    asks.join().expect("no panic");
 }
 
 fn two_tasks_of_a_handler_report_in_order() {

@@ -19,10 +19,5 @@ pub(crate) struct Args {
 pub(super) fn run(args: &Args) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli::definition(), "steady-sim", &mut script);
-    match io::stdout().lock().write_all(&script) {
-        Ok(()) => ExitCode::SUCCESS,
-        // Whoever closed the pipe has seen enough.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-        Err(error) => show::failed(&format!("cannot write: {error}")),
-    }
+    show::finished(io::stdout().lock().write_all(&script))
 }

@@ -29,7 +29,8 @@ pub(super) struct Wanted {
     pub(super) sku: String,
     pub(super) quantity: i64,
     pub(super) tenant: String,
-    pub(super) idempotency_key: Option<String>,
+    #[expect(dead_code, reason = "it is read from the call, where it can stand elsewhere too")]
+    idempotency_key: Option<serde::de::IgnoredAny>,
 }
 
 /// A reservation, as it was made.

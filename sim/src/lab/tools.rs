@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use steady_core::idempotency::{Key, KeyError, KeySources, State, find_key};
+use steady_core::idempotency::{Key, State};
 use steady_core::kernel::{Context, Reply, ToolCall, Tools};
 use steady_core::rpc::RpcError;
 use steady_ledger::{Executed, LedgerError};
 
-use super::inventory::{Inventory, Reservation, Reserved, Wanted};
+use super::inventory::{Inventory, KEY_ARGUMENT, Reservation, Reserved, Wanted};
 
 const RESERVE_SCHEMA: &str = r#"{
   "type": "object",
@@ -82,7 +82,7 @@ fn reserve(inventory: &Inventory, call: &ToolCall) -> Result<Reply, RpcError> {
     if wanted.quantity < 1 {
         return Err(RpcError::invalid_params("arguments: quantity must be at least 1"));
     }
-    let (reserved, replayed, automatic_retry) = match key_of(call, wanted.idempotency_key.as_deref())? {
+    let (reserved, replayed, automatic_retry) = match call.idempotency_key(Some(KEY_ARGUMENT))? {
         Some(key) => {
             let executed = inventory.reserve(&key, call.raw_arguments(), wanted).map_err(|error| refused(&error))?;
             let replayed = matches!(executed, Executed::Replayed(_));
@@ -97,26 +97,6 @@ fn reserve(inventory: &Inventory, call: &ToolCall) -> Result<Reply, RpcError> {
         Reserved::Yes(reservation) => Reply::data(&ReserveReply { reservation, replayed, automatic_retry }),
         Reserved::No(why) => Ok(Reply::error(&why)),
     }
-}
-
-/// The key of a call, from wherever a client may put it.
-fn key_of(call: &ToolCall, argument: Option<&str>) -> Result<Option<Key>, RpcError> {
-    #[derive(Deserialize)]
-    struct Params {
-        #[serde(rename = "idempotencyKey")]
-        key: Option<String>,
-        #[serde(rename = "_meta")]
-        meta: Option<Meta>,
-    }
-    #[derive(Deserialize)]
-    struct Meta {
-        #[serde(rename = "mcp-steady.dev/idempotencyKey")]
-        key: Option<String>,
-    }
-    let params: Params = call.call.parse()?;
-    let meta = params.meta.and_then(|meta| meta.key);
-    let sources = KeySources { params: params.key.as_deref(), meta: meta.as_deref(), header: None, argument };
-    find_key(&sources).map_err(|error: KeyError| RpcError::invalid_params(format!("idempotency key: {error}")))
 }
 
 /// A ledger error as a client sees it: a wrong call is -32602 with a type to match on, the rest is the server's.

@@ -95,12 +95,7 @@ impl Session {
                 Output::Progress { .. } => self.progress += 1,
                 Output::Finished { call, finished } => self.finished.push((call, finished)),
                 // This client neither subscribes nor follows tasks.
-                Output::Listen { .. }
-                | Output::Gap { .. }
-                | Output::Notice { .. }
-                | Output::Unsubscribed { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. } => {}
+                Output::Listen { .. } | Output::Gap { .. } | Output::Notice { .. } | Output::Unsubscribed { .. } => {}
             }
         }
     }

@@ -6,9 +6,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use steady_core::backoff::Jitter;
-use steady_core::client::{CallOptions, CancelSignal, Client, Config, Finished, Output, Transport};
+use steady_core::client::{CallOptions, CancelSignal, Client, Config, Finished, Input, Output, Transport};
 use steady_core::id::{CallId, ClientId, WireId};
-use steady_core::kernel::{Connection, Exchange, ServerConfig, Service};
+use steady_core::kernel::{Connection, Exchange, ServerConfig, ServerCounters, Service, Stats};
 use steady_core::progress::Progress;
 use steady_core::time::Instant;
 
@@ -60,6 +60,7 @@ pub struct Network<S: Service> {
     link: VirtualLink,
     exchanges: BTreeMap<WireId, TaskId>,
     written: Written,
+    stats: Stats,
     flights: BTreeMap<(Instant, u64), Flight>,
     next_flight: u64,
     /// All that crossed, in order.
@@ -68,6 +69,10 @@ pub struct Network<S: Service> {
     pub finished: BTreeMap<CallId, (Instant, Finished<Answer>)>,
     /// The progress that reached the application.
     pub progress: Vec<(Instant, CallId, Progress)>,
+    /// The attempts of each call, in the order in which they were sent.
+    pub attempts: Vec<(CallId, WireId)>,
+    /// What reached the client and was ignored there, and counted.
+    pub ignored: Vec<(Instant, WireId, String)>,
 }
 
 impl<S: Service> Network<S> {
@@ -77,9 +82,10 @@ impl<S: Service> Network<S> {
         let mut executor = Executor::new();
         let service = Arc::new(service);
         let link = VirtualLink::default();
+        let stats = Stats::new();
         if options.transport == Transport::Stdio {
-            let server =
-                Connection::<S, _>::new(Arc::clone(&service), link.clone(), executor.ports(), ServerConfig::default());
+            let config = ServerConfig { stats: stats.clone(), ..ServerConfig::default() };
+            let server = Connection::<S, _>::new(Arc::clone(&service), link.clone(), executor.ports(), config);
             executor.spawn(async move {
                 // A virtual link does not fail; the end of input ends it.
                 let _ended = server.await;
@@ -94,11 +100,14 @@ impl<S: Service> Network<S> {
             link,
             exchanges: BTreeMap::new(),
             written: Written::default(),
+            stats,
             flights: BTreeMap::new(),
             next_flight: 0,
             wires: Vec::new(),
             finished: BTreeMap::new(),
             progress: Vec::new(),
+            attempts: Vec::new(),
+            ignored: Vec::new(),
         }
     }
 
@@ -114,6 +123,12 @@ impl<S: Service> Network<S> {
         &self.client
     }
 
+    /// What the server counted, published once a turn.
+    #[must_use]
+    pub fn server(&self) -> ServerCounters {
+        self.stats.snapshot()
+    }
+
     /// Calls a tool. `arguments` is a JSON object. `None`: the client is at its cap.
     pub fn call(&mut self, tool: &str, arguments: &str, options: CallOptions) -> Option<CallId> {
         let call = self.client.call(self.now(), ToolRequest::new(tool, arguments), options).ok()?;
@@ -125,6 +140,17 @@ impl<S: Service> Network<S> {
     pub fn cancel(&mut self, call: CallId) {
         self.client.cancel(self.now(), call);
         self.drain_client();
+    }
+
+    /// The network breaks the response stream of an attempt, for both sides at once (HTTP). On stdio there is none.
+    pub fn break_stream(&mut self, wire: WireId) {
+        if let Some(task) = self.exchanges.remove(&wire) {
+            self.executor.kill(task);
+            // What is under way on it is lost.
+            self.flights.retain(|_, flight| !matches!(flight, Flight::ToClient(line) if names(line, wire)));
+            self.client.handle_input(self.now(), Input::StreamLost { wire });
+            self.drain_client();
+        }
     }
 
     /// Ends the client's link.
@@ -163,7 +189,8 @@ impl<S: Service> Network<S> {
         loop {
             match self.client.poll_output() {
                 Output::Idle { wake_at } => return wake_at,
-                Output::Send { wire, payload, .. } => {
+                Output::Send { call, wire, payload, .. } => {
+                    self.attempts.push((call, wire));
                     let line = payload.line(wire);
                     self.send(to_server, true, line.clone(), Flight::ToServer(wire, line));
                 }
@@ -180,12 +207,7 @@ impl<S: Service> Network<S> {
                     self.finished.insert(call, (self.now(), finished));
                 }
                 // This client neither subscribes nor follows tasks.
-                Output::Listen { .. }
-                | Output::Gap { .. }
-                | Output::Notice { .. }
-                | Output::Unsubscribed { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. } => {}
+                Output::Listen { .. } | Output::Gap { .. } | Output::Notice { .. } | Output::Unsubscribed { .. } => {}
             }
         }
     }
@@ -212,17 +234,40 @@ impl<S: Service> Network<S> {
                 }
                 Flight::ToClient(line) => {
                     if let Some(input) = wire::read(&line) {
-                        self.client.handle_input(self.executor.now(), input);
+                        self.hear(input);
                     }
                 }
             }
         }
     }
 
+    /// The client reads a message; what it ignores and counts is noted.
+    fn hear(&mut self, input: Input<Answer>) {
+        let (wire, what) = match &input {
+            Input::Response { wire, .. } => (*wire, "a response"),
+            Input::Progress { wire, .. } => (*wire, "progress"),
+            Input::Cancelled { wire } => (*wire, "a cancellation"),
+            Input::NotSent { .. }
+            | Input::StreamLost { .. }
+            | Input::Acknowledged { .. }
+            | Input::Notice { .. }
+            | Input::ListenEnded { .. }
+            | Input::Heard
+            | Input::LinkLost
+            | Input::LinkUp => return self.client.handle_input(self.executor.now(), input),
+        };
+        let before = self.client.counters();
+        self.client.handle_input(self.executor.now(), input);
+        if self.client.counters() != before {
+            self.ignored.push((self.executor.now(), wire, what.to_owned()));
+        }
+    }
+
     /// A POST arrives: one exchange, whose body is polled until its answer is out.
     fn post(&mut self, wire: WireId, line: &str) {
         let (ports, service) = (self.executor.ports(), Arc::clone(&self.service));
-        let mut exchange = Exchange::start(service, ports, ServerConfig::default(), line);
+        let config = ServerConfig { stats: self.stats.clone(), ..ServerConfig::default() };
+        let mut exchange = Exchange::start(service, ports, config, line);
         let written = Arc::clone(&self.written);
         let body = std::future::poll_fn(move |cx| {
             loop {
@@ -240,4 +285,12 @@ impl<S: Service> Network<S> {
         let task = self.executor.spawn(body);
         self.exchanges.insert(wire, task);
     }
+}
+
+/// Whether a line of the server belongs to this attempt.
+fn names(line: &str, attempt: WireId) -> bool {
+    matches!(
+        wire::read(line),
+        Some(Input::Response { wire, .. } | Input::Progress { wire, .. } | Input::Cancelled { wire }) if wire == attempt
+    )
 }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::link::{Item, What};
 use super::pool::{in_words, next_frame};
+use crate::clock::{Clock, within};
 use crate::sse;
 
 /// How much of an answer that is none is quoted, in bytes.
@@ -26,6 +27,7 @@ pub(super) struct Reader<'a> {
     pub(super) limit: usize,
     /// How long the stream may be silent; `None`: the call's own clocks are all there is.
     pub(super) silence: Option<Duration>,
+    pub(super) clock: &'a Clock,
     /// Where messages before the answer go.
     pub(super) sink: Option<&'a mpsc::Sender<Item>>,
 }
@@ -51,7 +53,10 @@ impl Reader<'_> {
         let end = if encoded {
             Err(Unanswered::Lost("the answer has a content encoding that was not asked for".into()))
         } else if kind == "text/event-stream" && status.is_success() {
-            self.stream(body.insert(response.into_body())).await
+            let end = self.stream(body.insert(response.into_body())).await;
+            // Of a stream that is lost nothing more is waited for.
+            body = body.filter(|_| !matches!(end, Err(Unanswered::Lost(_))));
+            end
         } else {
             self.object(status, &kind, body.insert(response.into_body())).await
         };
@@ -82,7 +87,7 @@ impl Reader<'_> {
         loop {
             let frame = match self.silence {
                 None => next_frame(body).await,
-                Some(limit) => tokio::time::timeout(limit, next_frame(body)).await.map_err(|_| {
+                Some(limit) => within(self.clock, limit, next_frame(body)).await.ok_or_else(|| {
                     Unanswered::Lost(format!("nothing came on the stream for {limit:?}, no comment either").into())
                 })?,
             };

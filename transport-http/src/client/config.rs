@@ -9,6 +9,8 @@ use steady_core::client::Transport;
 use steady_core::kernel::BoxFuture;
 use steady_core::kernel::client::ClientConfig;
 
+use super::proxy::Proxy;
+use crate::clock::Clock;
 use crate::warn::Warn;
 
 /// Settings of a [`Client`](super::Client).
@@ -32,8 +34,12 @@ pub struct Config {
     pub listen_silence: Option<Duration>,
     /// Headers of authorisation. Default: none.
     pub authorize: Option<Arc<dyn Authorize>>,
+    /// Whether a forward proxy is used. Default: as the environment says.
+    pub proxy: Proxy,
     /// Where warnings about the server's tools go. Default: a line on standard error.
     pub warn: Warn,
+    /// What all durations here are measured by. Default: tokio's clock.
+    pub clock: Clock,
     /// TLS settings for `https`. Default: the system's roots.
     #[cfg(feature = "tls")]
     pub tls: Option<Arc<tokio_rustls::rustls::ClientConfig>>,
@@ -50,7 +56,9 @@ impl Default for Config {
             connect_timeout: Duration::from_secs(10),
             listen_silence: Some(Duration::from_secs(90)),
             authorize: None,
+            proxy: Proxy::default(),
             warn: Warn::default(),
+            clock: Clock::default(),
             #[cfg(feature = "tls")]
             tls: None,
         }

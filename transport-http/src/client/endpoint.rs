@@ -34,8 +34,11 @@ pub struct Traffic {
 #[derive(Debug)]
 pub(super) struct Endpoint {
     pub(super) config: Config,
-    pub(super) path: Uri,
+    /// What is asked for: a path, or the whole address where a proxy is asked.
+    pub(super) uri: Uri,
     pub(super) host: HeaderValue,
+    /// The credentials that a proxy wants with each request.
+    pub(super) proxy_credentials: Option<HeaderValue>,
     pub(super) pool: Pool,
     pub(super) schemas: Schemas,
     /// For the ids of requests of its own.
@@ -44,7 +47,7 @@ pub(super) struct Endpoint {
 
 impl Endpoint {
     pub(super) fn new(url: &str, config: Config) -> Result<Self, BadUrl> {
-        let bad = |why: &str| BadUrl { url: url.into(), why: why.into() };
+        let bad = |why: &str| BadUrl { url: redacted(url), why: why.into() };
         let uri: Uri = url.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
         let secure = match uri.scheme() {
             Some(scheme) if *scheme == Scheme::HTTP => false,
@@ -57,13 +60,16 @@ impl Endpoint {
         }
         let host = HeaderValue::from_str(authority.as_str()).map_err(|_| bad("its host is no header value"))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let path: Uri = path.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
-        let target = Target {
-            host: authority.host().trim_matches(['[', ']']).into(),
-            port: authority.port_u16().unwrap_or(if secure { 443 } else { 80 }),
-        };
-        let pool = Pool::new(target, secure, &config).map_err(|why| bad(&why))?;
-        Ok(Self { config, path, host, pool, schemas: Schemas::default(), own: AtomicU64::new(1) })
+        let target = Target::of(authority, if secure { 443 } else { 80 }).ok_or_else(|| bad("its port is none"))?;
+        let proxy = config.proxy.choose(&target, secure, |name| std::env::var(name).ok())?;
+        // The proxy of a tunnel is asked for that alone.
+        let asked = proxy.as_ref().filter(|_| !secure);
+        let uri = if asked.is_some() { format!("http://{authority}{path}") } else { path.to_owned() };
+        let uri: Uri = uri.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
+        let proxy_credentials = asked.and_then(|proxy| proxy.credentials.clone());
+        let pool = Pool::new(target, secure, proxy, &config).map_err(|why| bad(&why))?;
+        let (schemas, own) = (Schemas::default(), AtomicU64::new(1));
+        Ok(Self { config, uri, host, proxy_credentials, pool, schemas, own })
     }
 
     /// A number for the id of a request that is none of the machine's.
@@ -75,4 +81,11 @@ impl Endpoint {
         let (connections, posts) = self.pool.counts();
         Traffic { connections, posts }
     }
+}
+
+/// An address without the credentials that it may hold.
+pub(super) fn redacted(url: &str) -> Box<str> {
+    let Some((before, rest)) = url.rsplit_once('@') else { return url.into() };
+    let scheme = before.split_once("//").map_or("", |(scheme, _)| scheme);
+    if scheme.is_empty() { format!("***@{rest}") } else { format!("{scheme}//***@{rest}") }.into()
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use hyper::body::Incoming;
 use steady_core::id::RequestId;
@@ -106,7 +106,14 @@ impl Exchange {
             }
             let config = &self.endpoint.config;
             let silence = config.listen_silence.filter(|_| *self.method == *method::LISTEN);
-            let reader = Reader { id: &self.id, method: &self.method, limit: config.max_answer, silence, sink };
+            let reader = Reader {
+                id: &self.id,
+                method: &self.method,
+                limit: config.max_answer,
+                silence,
+                clock: &config.clock,
+                sink,
+            };
             let Read { end, rest } = reader.read(response).await;
             let rest = rest.map(|body| (connection, body));
             let Ok(answer) = end else { return Ended { end, rest } };
@@ -199,7 +206,7 @@ impl Exchange {
         self.protocol_headers(&mut lines)?;
         let mut request = http::Request::new(Full(Some(self.text.clone())));
         *request.method_mut() = Method::POST;
-        *request.uri_mut() = self.endpoint.path.clone();
+        *request.uri_mut() = self.endpoint.uri.clone();
         *request.headers_mut() = lines;
         Ok(request)
     }
@@ -212,6 +219,9 @@ impl Exchange {
         lines.insert(HOST, self.endpoint.host.clone());
         lines.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         lines.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        if let Some(credentials) = &self.endpoint.proxy_credentials {
+            lines.insert(PROXY_AUTHORIZATION, credentials.clone());
+        }
         let mut set = |name: &str, text: &str| -> Result<(), Box<str>> {
             let header = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
             lines.insert(header, value(name, text)?);

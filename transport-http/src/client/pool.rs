@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::Authority;
 use http::{Request, Response};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
@@ -17,9 +18,12 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::Instant;
+
+use steady_core::time::Instant;
 
 use super::config::Config;
+use super::proxy::ProxyServer;
+use crate::clock::{Clock, within};
 
 /// What is left of an answer's body is read for this long and so many bytes, so that its connection can be used again.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -32,9 +36,31 @@ pub(super) struct Target {
     pub(super) port: u16,
 }
 
+impl Target {
+    /// What an authority names; `None` if its port is none.
+    pub(super) fn of(authority: &Authority, usual_port: u16) -> Option<Self> {
+        let (host, text) = (authority.host(), authority.as_str());
+        let after = text.rsplit_once('@').map_or(text, |(_, after)| after);
+        let port = match after.strip_prefix(host)?.strip_prefix(':') {
+            None | Some("") => usual_port,
+            Some(port) => port.parse().ok()?,
+        };
+        Some(Self { host: host.trim_matches(['[', ']']).into(), port })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
 /// The connections of one client.
 pub(super) struct Pool {
     target: Target,
+    proxy: Option<ProxyServer>,
+    clock: Clock,
     connect_timeout: Duration,
     idle_timeout: Duration,
     idle_most: usize,
@@ -61,7 +87,12 @@ pub(super) enum SendError {
 }
 
 impl Pool {
-    pub(super) fn new(target: Target, secure: bool, config: &Config) -> Result<Self, Box<str>> {
+    pub(super) fn new(
+        target: Target,
+        secure: bool,
+        proxy: Option<ProxyServer>,
+        config: &Config,
+    ) -> Result<Self, Box<str>> {
         #[cfg(not(feature = "tls"))]
         if secure {
             return Err("https needs the feature `tls`".into());
@@ -70,6 +101,8 @@ impl Pool {
             #[cfg(feature = "tls")]
             tls: secure.then(|| super::tls::Connector::new(&target, config.tls.clone())).transpose()?,
             target,
+            proxy,
+            clock: config.clock.clone(),
             connect_timeout: config.connect_timeout,
             idle_timeout: config.idle_timeout,
             idle_most: config.idle_connections,
@@ -125,7 +158,7 @@ impl Pool {
             let Connection { mut sender, _place: place } = connection;
             sender.ready().await.ok().map(|()| (sender, place))
         };
-        if let Ok(Some((sender, _place))) = tokio::time::timeout(DRAIN_TIME, ended).await {
+        if let Some(Some((sender, _place))) = within(&self.clock, DRAIN_TIME, ended).await {
             self.keep(sender);
         }
     }
@@ -134,11 +167,16 @@ impl Pool {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a connection has been kept since then for long enough.
+    fn is_over(&self, since: Instant) -> bool {
+        self.clock.now().saturating_since(since) >= self.idle_timeout
+    }
+
     /// The newest kept connection that is still open.
     fn take(&self) -> Option<SendRequest<Full>> {
         let mut idle = self.idle();
         while let Some((since, sender)) = idle.pop_back() {
-            if sender.is_ready() && since.elapsed() < self.idle_timeout {
+            if sender.is_ready() && !self.is_over(since) {
                 return Some(sender);
             }
         }
@@ -148,36 +186,42 @@ impl Pool {
     /// Keeps a connection; at the limit the oldest makes room.
     fn keep(&self, sender: SendRequest<Full>) {
         let mut idle = self.idle();
-        idle.retain(|(since, sender)| !sender.is_closed() && since.elapsed() < self.idle_timeout);
+        idle.retain(|(since, sender)| !sender.is_closed() && !self.is_over(*since));
         if self.idle_most == 0 {
             return;
         }
         if idle.len() >= self.idle_most {
             idle.pop_front();
         }
-        idle.push_back((Instant::now(), sender));
+        idle.push_back((self.clock.now(), sender));
     }
 
     async fn connect(&self) -> Result<SendRequest<Full>, Box<str>> {
-        let Target { host, port, .. } = &self.target;
-        let made = tokio::time::timeout(self.connect_timeout, self.make()).await;
-        let failed = |why: &dyn fmt::Display| format!("no connection to {host}:{port}: {why}").into();
-        match made {
-            Ok(Ok(sender)) => {
+        let failed = |why: &dyn fmt::Display| match &self.proxy {
+            None => format!("no connection to {}: {why}", self.target).into(),
+            Some(proxy) => format!("no connection to {} through the proxy {}: {why}", self.target, proxy.at).into(),
+        };
+        match within(&self.clock, self.connect_timeout, self.make()).await {
+            Some(Ok(sender)) => {
                 self.made.fetch_add(1, Ordering::Relaxed);
                 Ok(sender)
             }
-            Ok(Err(error)) => Err(failed(&error)),
-            Err(_) => Err(failed(&format!("none within {:?}", self.connect_timeout))),
+            Some(Err(error)) => Err(failed(&error)),
+            None => Err(failed(&format!("none within {:?}", self.connect_timeout))),
         }
     }
 
     async fn make(&self) -> Result<SendRequest<Full>, Box<dyn std::error::Error + Send + Sync>> {
-        let stream = TcpStream::connect((&*self.target.host, self.target.port)).await?;
+        let Target { host, port } = self.proxy.as_ref().map_or(&self.target, |proxy| &proxy.at);
+        let stream = TcpStream::connect((&**host, *port)).await?;
         // A request must not wait for the acknowledgement of another. A stream that refuses is gone already.
         let _gone = stream.set_nodelay(true);
         #[cfg(feature = "tls")]
         if let Some(tls) = &self.tls {
+            let stream = match &self.proxy {
+                Some(proxy) => super::tunnel::open(stream, &self.target, proxy).await?,
+                None => stream,
+            };
             return Ok(handshake(tls.connect(stream).await?).await?);
         }
         Ok(handshake(stream).await?)

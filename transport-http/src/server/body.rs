@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
-use super::wire::Busy;
+use super::watch::Busy;
 
 /// The body of a response. Dropping it before its end is the client's disconnect (rule C1).
 pub struct Body {
@@ -19,6 +19,8 @@ pub struct Body {
 enum Content {
     Ended,
     Full(Bytes),
+    /// The one event of a stream.
+    Event(Bytes),
     Events(Pin<Box<dyn Events>>),
 }
 
@@ -35,6 +37,11 @@ impl Body {
         Self { content, busy: None }
     }
 
+    /// A stream that is known as a whole.
+    pub(super) fn event(bytes: Vec<u8>) -> Self {
+        Self { content: Content::Event(bytes.into()), busy: None }
+    }
+
     pub(super) fn events(events: impl Events + 'static) -> Self {
         Self { content: Content::Events(Box::pin(events)), busy: None }
     }
@@ -49,9 +56,13 @@ impl http_body::Body for Body {
     type Error = std::convert::Infallible;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
-        let next = match &mut self.content {
+        let this = &mut *self;
+        if let Some(busy) = &this.busy {
+            busy.waits_for_client(false);
+        }
+        let next = match &mut this.content {
             Content::Ended => None,
-            Content::Full(bytes) => Some((std::mem::take(bytes), true)),
+            Content::Full(bytes) | Content::Event(bytes) => Some((std::mem::take(bytes), true)),
             Content::Events(events) => match events.as_mut().poll_batch(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(next) => next,
@@ -59,8 +70,11 @@ impl http_body::Body for Body {
         };
         // The end is known with the last batch, so that it can leave in the same write.
         if next.as_ref().is_none_or(|(_, last)| *last) {
-            self.content = Content::Ended;
-            self.busy = None;
+            this.content = Content::Ended;
+            this.busy = None;
+        }
+        if let Some(busy) = &this.busy {
+            busy.waits_for_client(true);
         }
         Poll::Ready(next.map(|(bytes, _)| Ok(Frame::data(bytes))))
     }
@@ -73,7 +87,7 @@ impl http_body::Body for Body {
         match &self.content {
             Content::Ended => SizeHint::with_exact(0),
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Content::Events(_) => SizeHint::new(),
+            Content::Event(_) | Content::Events(_) => SizeHint::new(),
         }
     }
 }

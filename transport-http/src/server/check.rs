@@ -3,11 +3,14 @@
 //! What cannot be checked here, whether the method exists and whether the client declared what it needs, is the
 //! handler's answer; its status follows from its code.
 
+use std::borrow::Cow;
+
 use http::header::{self, ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, StatusCode};
 use serde_json::Value;
 use serde_json::value::RawValue;
+use steady_core::idempotency;
 use steady_core::kernel::{Request, Service};
 use steady_core::rpc::{
     self, BadMessage, Message, MetaError, PROTOCOL_VERSION, Params, RequestMeta, RpcError, code, method,
@@ -33,6 +36,8 @@ static KNOWN: [(&str, HeaderName); 5] = [
     (headers::METHOD, HeaderName::from_static("mcp-method")),
     (headers::NAME, HeaderName::from_static("mcp-name")),
 ];
+
+static IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static(idempotency::HEADER_NAME);
 
 /// The media types that a client takes as an answer (rule H2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +102,7 @@ pub(super) fn message<'a, S: Service>(service: &S, headers: &HeaderMap, text: &'
                 Err(Fault::Header(error)) => return Err(Refused::headers(Some(id), &error)),
                 Err(Fault::Rpc(error)) => return Err(Refused::new(StatusCode::BAD_REQUEST, Some(id), error)),
             };
-            Ok(Checked::Request(Request { id, method, params, meta, read }))
+            Ok(Checked::Request(Request { id, method, params, meta, read, key_header: key_header(headers) }))
         }
         Ok((Message::Notification { method, .. }, _)) => {
             notification(headers, &method).map_err(|error| Refused::headers(None, &error))?;
@@ -109,6 +114,15 @@ pub(super) fn message<'a, S: Service>(service: &S, headers: &HeaderMap, text: &'
         }
         Err(bad) => Err(unreadable(&bad, text)),
     }
+}
+
+/// The `Idempotency-Key` header, for the handler to judge: most methods have no use for one. What is no key is handed on so
+/// that it is refused as one, two lines of it included.
+fn key_header(headers: &HeaderMap) -> Option<Box<str>> {
+    let mut lines = headers.get_all(&IDEMPOTENCY_KEY).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
+    let first = lines.next()?;
+    let joined = lines.fold(first, |joined, line| Cow::Owned(format!("{joined}, {line}")));
+    Some(joined.into())
 }
 
 /// The answer to a text that is no message. On this transport each POST is answered, whatever it holds: two peers cannot

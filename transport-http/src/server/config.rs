@@ -13,6 +13,8 @@ use crate::warn::Warn;
 
 /// Default of `ServerConfig::max_result`, in bytes.
 const MAX_RESULT: usize = 64 << 20;
+/// Default of `ServerConfig::shutdown_limit`: services are usually given 30 s.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 
 /// Settings of an [`HttpService`](super::HttpService), wherever it is mounted.
 #[derive(Clone, Debug)]
@@ -21,7 +23,8 @@ pub struct HttpConfig {
     /// The kernel's limits. `requests.in_flight` is the cap of the whole service (429 above it), and so is
     /// `requests.stragglers`; the other limits are those of each exchange. Its `principal` is used where
     /// [`authenticate`](Self::authenticate) names none. Its longest result is 64 MiB by default, more than on stdio: a long
-    /// answer keeps no other one waiting here.
+    /// answer keeps no other one waiting here. Its `shutdown` ends what this service serves: keep a clone to throw it. What
+    /// is pending then has `shutdown_limit` to be answered, 10 s by default, and is answered with one error after it.
     pub server: ServerConfig,
     /// Which hosts and origins may call (403 for others). Default: loopback.
     pub access: Access,
@@ -47,7 +50,7 @@ pub struct HttpConfig {
 impl Default for HttpConfig {
     fn default() -> Self {
         Self {
-            server: ServerConfig { max_result: MAX_RESULT, ..ServerConfig::default() },
+            server: ServerConfig { max_result: MAX_RESULT, shutdown_limit: SHUTDOWN_LIMIT, ..ServerConfig::default() },
             access: Access::loopback(),
             max_body: 4 << 20,
             body_timeout: Duration::from_secs(30),
@@ -71,6 +74,8 @@ pub struct ServeConfig {
     pub path: Box<str>,
     /// Connections at once. At the cap, the next one waits in the system's queue. Default 16,384.
     pub max_connections: usize,
+    /// Requests at once on one connection of HTTP/2 (feature `http2`); a client that sends more has them refused. Default 128.
+    pub max_streams: u32,
     /// Longest head of a request, in bytes (431 above it). Default 16 KiB.
     pub max_head: usize,
     /// How long the head of a request may take once it has begun. Default 10 s.
@@ -79,8 +84,10 @@ pub struct ServeConfig {
     pub idle_timeout: Duration,
     /// How long a client may take no byte while some wait, before it counts as gone. Default 1 minute.
     pub write_stall: Duration,
-    /// How long a graceful shutdown waits for answers before it cancels what still runs. Default 10 s.
-    pub shutdown_grace: Duration,
+    /// Whether [`run_http_with`](super::run_http_with) ends in order at SIGTERM and SIGINT: the first lets requests finish up
+    /// to `http.server.shutdown_limit`, the second ends them at once. If a handler keeps the process busy beyond the limits,
+    /// it exits with 1. Unix only. Default true.
+    pub signals: bool,
     /// Where warnings about the settings go. Default: a line on standard error.
     pub warn: Warn,
 }
@@ -91,11 +98,12 @@ impl Default for ServeConfig {
             http: HttpConfig::default(),
             path: "/mcp".into(),
             max_connections: 16_384,
+            max_streams: 128,
             max_head: 16 << 10,
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             write_stall: Duration::from_secs(60),
-            shutdown_grace: Duration::from_secs(10),
+            signals: true,
             warn: Warn::default(),
         }
     }

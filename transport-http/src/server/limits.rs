@@ -1,7 +1,10 @@
 //! What is in progress over all connections, and how much of it may be.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
 
 /// A number of things that exist now, and how many may.
 #[derive(Debug)]
@@ -56,6 +59,8 @@ pub(super) struct Limits {
     pub(super) listens: Arc<Gauge>,
     /// Handlers that run on their own, those whose request is over included.
     pub(super) handlers: Arc<Gauge>,
+    /// Told when there is no handler any more.
+    no_handler: Notify,
     pub(super) counts: Counts,
 }
 
@@ -65,8 +70,31 @@ impl Limits {
             requests: Gauge::new(requests),
             listens: Gauge::new(listens),
             handlers: Gauge::new(requests.saturating_add(listens).saturating_add(stragglers)),
+            no_handler: Notify::new(),
             counts: Counts::default(),
         })
+    }
+}
+
+/// A handler that runs on its own; dropped when it has ended.
+#[derive(Debug)]
+pub(super) struct Running {
+    limits: Arc<Limits>,
+    counted: Option<Counted>,
+}
+
+impl Running {
+    pub(super) fn new(limits: &Arc<Limits>) -> Self {
+        Self { limits: Arc::clone(limits), counted: Some(limits.handlers.count()) }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.counted = None;
+        if self.limits.handlers.now() == 0 {
+            self.limits.no_handler.notify_waiters();
+        }
     }
 }
 
@@ -111,6 +139,18 @@ pub struct HttpCounters {
 }
 
 impl Limits {
+    /// Waits until no handler runs on its own.
+    pub(super) async fn no_handler(&self) {
+        loop {
+            let mut told = pin!(self.no_handler.notified());
+            let _not_yet = told.as_mut().enable();
+            if self.handlers.now() == 0 {
+                return;
+            }
+            told.await;
+        }
+    }
+
     pub(super) fn counters(&self) -> HttpCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         HttpCounters {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use steady_core::kernel::Service;
+use steady_core::kernel::{ServerConfig, Service};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
 
 use super::config::ServeConfig;
 use super::connection::serve_connection;
@@ -29,8 +30,9 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// # async fn main_() -> std::io::Result<()> {
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8080").await?;
-/// let stop = std::future::pending(); // or a signal: listens end with their result, answers get their time
-/// Server::new(Tools::new("empty", "1.0.0"), ServeConfig::default()).serve_until(listener, stop).await
+/// let config = ServeConfig::default();
+/// let shutdown = config.http.server.shutdown.clone(); // shutdown.drain(): listens end with their result, answers get time
+/// Server::new(Tools::new("empty", "1.0.0"), config).serve(listener).await
 /// # }
 /// ```
 pub struct Server<S> {
@@ -51,7 +53,8 @@ impl<S: Service> Server<S> {
         self.service.clone()
     }
 
-    /// Serves until the future is dropped, which cancels what still runs. Needs a tokio runtime with IO and time enabled.
+    /// Serves until `http.server.shutdown` is thrown, as [`serve_until`](Self::serve_until) does. Dropping the future cancels
+    /// what still runs. Needs a tokio runtime with IO and time enabled.
     ///
     /// # Errors
     /// The listener has no address.
@@ -59,26 +62,27 @@ impl<S: Service> Server<S> {
         self.serve_until(listener, pending()).await
     }
 
-    /// Serves until `stop` resolves, then shuts down gracefully: no connection is accepted, listens end with their result
-    /// (rule L4), pending answers get [`ServeConfig::shutdown_grace`] to leave, and what still runs then is cancelled.
+    /// Serves until `stop` resolves or somebody throws `http.server.shutdown`, which `stop` throws too: no connection is
+    /// accepted any more, listens end with their result (rule L4), pending answers have `http.server.shutdown_limit` to
+    /// leave, and what still runs then is answered with one error (rule C8), for which there is `http.server.flush`.
     ///
     /// # Errors
     /// The listener has no address.
     pub async fn serve_until(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
         let Self { service, config } = self;
         warn_if_open(&config, listener.local_addr()?);
-        let (closing, closed) = watch::channel(false);
+        let ServerConfig { shutdown, shutdown_limit, flush, .. } = &config.http.server;
         let most = u32::try_from(config.max_connections).unwrap_or(u32::MAX).max(1);
         let places = Arc::new(Semaphore::new(most as usize));
         // Connections are dropped with it: what they serve is cancelled.
         let mut connections = tokio::task::JoinSet::new();
-        let mut stop = pin!(stop);
+        let (mut stop, mut draining) = (pin!(stop), pin!(shutdown.draining()));
         loop {
             let accepted = {
                 let mut accept = pin!(accept(&listener, &places));
                 poll_fn(|cx| {
                     while let Poll::Ready(Some(_ended)) = connections.poll_join_next(cx) {}
-                    if stop.as_mut().poll(cx).is_ready() {
+                    if stop.as_mut().poll(cx).is_ready() || draining.as_mut().poll(cx).is_ready() {
                         return Poll::Ready(None);
                     }
                     accept.as_mut().poll(cx).map(Some)
@@ -86,18 +90,41 @@ impl<S: Service> Server<S> {
                 .await
             };
             let Some((stream, place)) = accepted else { break };
-            let served = serve_connection(stream, service.clone(), Arc::clone(&config), closed.clone());
+            let served = serve_connection(stream, service.clone(), Arc::clone(&config));
             connections.spawn(async move {
                 served.await;
                 drop(place);
             });
         }
         drop(listener);
-        service.end_listens();
-        closing.send_replace(true);
-        let all_ended = async { while connections.join_next().await.is_some() {} };
-        let _cancelled_what_runs = tokio::time::timeout(config.shutdown_grace, all_ended).await;
+        shutdown.drain();
+        let mut ended = pin!(async {
+            while connections.join_next().await.is_some() {}
+            service.shared.limits.no_handler().await;
+        });
+        let mut over = pin!(async {
+            // Each exchange answers with its error at the same time.
+            let _ended_early = timeout(*shutdown_limit, shutdown.cutting()).await;
+            sleep(*flush).await;
+        });
+        poll_fn(|cx| match ended.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(()),
+            Poll::Pending => over.as_mut().poll(cx),
+        })
+        .await;
         Ok(())
+    }
+
+    /// Serves until SIGTERM or SIGINT, then shuts down as [`serve_until`](Self::serve_until) does; the second signal ends what
+    /// still runs at once. The process belongs to this server: if handlers keep its threads busy beyond the limits, it exits
+    /// with 1, and a signal that comes after this has returned ends it. On systems other than Unix no signal is caught.
+    ///
+    /// # Errors
+    /// The listener has no address, or signals cannot be caught.
+    pub async fn serve_until_signal(self, listener: TcpListener) -> io::Result<()> {
+        #[cfg(unix)]
+        let _serving = super::signals::watch(&self.config.http.server)?;
+        self.serve(listener).await
     }
 }
 
@@ -113,7 +140,7 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, 
             }
             Err(error) if is_of_the_connection(&error) => {}
             // No descriptor is left, or no memory: the next attempt would fail at once.
-            Err(_) => tokio::time::sleep(PAUSE).await,
+            Err(_) => sleep(PAUSE).await,
         }
     }
 }
@@ -135,7 +162,8 @@ fn warn_if_open(config: &ServeConfig, address: SocketAddr) {
     }
 }
 
-/// Serves at `address`, path `/mcp`, with the default settings, then says how the process should exit.
+/// Serves at `address`, path `/mcp`, with the default settings, until SIGTERM or SIGINT; then it shuts down gracefully and
+/// says how the process should exit.
 ///
 /// It owns the runtime: return its value from `main`. Where it serves is said in a line on standard error.
 pub fn run_http<S: Service>(service: impl Into<Arc<S>>, address: impl ToSocketAddrs) -> ExitCode {
@@ -148,21 +176,32 @@ pub fn run_http_with<S: Service>(
     address: impl ToSocketAddrs,
     config: ServeConfig,
 ) -> ExitCode {
-    let server = Server::new(service, config);
-    let Err(error) = run(server, address);
-    let _nobody_listens = writeln!(io::stderr(), "error: {error}");
-    ExitCode::FAILURE
+    match run(Server::new(service, config), address) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _nobody_listens = writeln!(io::stderr(), "error: {error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
-fn run<S: Service>(server: Server<S>, address: impl ToSocketAddrs) -> io::Result<std::convert::Infallible> {
+fn run<S: Service>(server: Server<S>, address: impl ToSocketAddrs) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_io().enable_time().build()?;
-    runtime.block_on(async {
+    // Before it says that it serves: whoever reads that may send a signal.
+    #[cfg(unix)]
+    let _serving = match server.config.signals {
+        true => Some(super::signals::watch(&server.config.http.server)?),
+        false => None,
+    };
+    let served = runtime.block_on(async {
         let listener = bind(address)?;
         let (at, path) = (listener.local_addr()?, &server.config.path);
         let _nobody_listens = writeln!(io::stderr(), "serving http://{at}{path}");
-        server.serve(listener).await?;
-        Err(io::Error::other("the server ended"))
-    })
+        server.serve(listener).await
+    });
+    // Does not wait for handlers that block: the process ends with `main`.
+    runtime.shutdown_background();
+    served
 }
 
 /// Listens at the first of these addresses that can be had, with a queue that a burst of clients does not overflow: one that does costs them a second.

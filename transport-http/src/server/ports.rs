@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use steady_core::kernel::{BoxFuture, Ports, Spawn};
 
-use super::limits::Limits;
+use super::limits::{Limits, Running};
 use crate::clock::tokio_timer;
 
 struct TokioSpawn {
@@ -13,7 +13,7 @@ struct TokioSpawn {
 
 impl Spawn for TokioSpawn {
     fn spawn(&self, task: BoxFuture<()>) {
-        let running = self.limits.handlers.count();
+        let running = Running::new(&self.limits);
         drop(tokio::spawn(async move {
             task.await;
             drop(running);
@@ -21,7 +21,7 @@ impl Spawn for TokioSpawn {
     }
 
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>) {
-        let running = self.limits.handlers.count();
+        let running = Running::new(&self.limits);
         drop(tokio::task::spawn_blocking(move || {
             job();
             drop(running);

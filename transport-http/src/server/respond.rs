@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use steady_core::kernel::{BoxFuture, Exchange, Service};
+use steady_core::kernel::{Exchange, Service};
 use steady_core::rpc::{RpcError, code, encode, method};
 use tokio::time::Sleep;
 
@@ -21,7 +21,8 @@ use super::limits::{Counted, bump};
 use super::refuse::Refused;
 use super::service::{Responding, Shared};
 use super::stream::{EventStream, Watched};
-use super::wire::{Busy, Watch};
+use super::watch::{Busy, Watch};
+use crate::sse;
 
 /// Answers a request. `watch` is the connection's, if it is ours.
 ///
@@ -38,6 +39,7 @@ where
         Ok(admitted) => admitted,
         Err(refused) => return Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
     };
+    let takes_over = watch.as_ref().and_then(|watch| watch.takes_over(&parts));
     let headers = parts.headers;
     Box::pin(async move {
         let read = read_body(body, shared.config.max_body, shared.config.body_timeout).await;
@@ -46,9 +48,9 @@ where
         Ok(match begun {
             Err(refused) => refuse(&shared, refused),
             Ok(Begun::Accepted) => accepted(),
-            Ok(Begun::Exchange { exchange, closing, busy }) => {
-                FirstMessage { shared, exchange: Some(exchange), accepts, closing, busy, text: Vec::new(), sleep: None }
-                    .await
+            Ok(Begun::Exchange { exchange, busy }) => {
+                let (exchange, text, sleep) = (Some(exchange), Vec::new(), None);
+                FirstMessage { shared, exchange, accepts, busy, takes_over, text, sleep }.await
             }
         })
     })
@@ -86,7 +88,6 @@ enum Begun<S: Service> {
     Accepted,
     Exchange {
         exchange: Watched<S>,
-        closing: Option<BoxFuture<()>>,
         busy: Option<Busy>,
     },
 }
@@ -114,27 +115,25 @@ fn begin<S: Service>(
             return Ok(Begun::Accepted);
         }
     };
-    let mut closing = None;
+    if config.server.shutdown.is_draining() {
+        return Err(Refused::shutting_down(config, request.id));
+    }
     if request.method == method::LISTEN {
-        if *shared.closing.borrow() {
-            return Err(Refused::shutting_down(config, request.id));
-        }
         place = match limits.listens.take() {
             Some(place) => place,
             None => return Err(Refused::no_stream_left(config, request.id)),
         };
-        closing = Some(closed(shared));
     }
     bump(&limits.counts.requests);
     // From here on a hang-up cancels, and nothing that the client sends is part of this request.
-    let busy = watch.and_then(Watch::start);
+    let busy = watch.map(Watch::start);
     let mut settings = shared.exchange.clone();
     if principal.is_some() {
         settings.principal = principal;
     }
     let exchange = Exchange::serve(Arc::clone(&shared.service), shared.ports.clone(), settings, request);
     let exchange = Watched { exchange, limits: Arc::clone(limits), over: false, _place: place };
-    Ok(Begun::Exchange { exchange, closing, busy })
+    Ok(Begun::Exchange { exchange, busy })
 }
 
 fn accepted() -> Response<Body> {
@@ -143,25 +142,15 @@ fn accepted() -> Response<Body> {
     response
 }
 
-/// Resolves once the service is told to end its listens.
-fn closed<S>(shared: &Shared<S>) -> BoxFuture<()> {
-    let mut closing = shared.closing.subscribe();
-    Box::pin(async move {
-        // An error: the service is gone, and nobody can close it any more.
-        if closing.wait_for(|closing| *closing).await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    })
-}
-
 /// Waits for the first message and lets it decide the kind of the answer.
 struct FirstMessage<S: Service> {
     shared: Arc<Shared<S>>,
     /// Taken once it is ready.
     exchange: Option<Watched<S>>,
     accepts: Accepts,
-    closing: Option<BoxFuture<()>>,
     busy: Option<Busy>,
+    /// Whether the connection writes a stream itself, and whether it goes on then.
+    takes_over: Option<bool>,
     text: Vec<u8>,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -208,19 +197,30 @@ impl<S: Service> Future for FirstMessage<S> {
         let (text, Some(exchange)) = (std::mem::take(&mut this.text), this.exchange.take()) else {
             return Poll::Pending;
         };
-        let (shared, closing) = (&*this.shared, this.closing.take());
-        let (config, accepts) = (&shared.config, this.accepts);
+        let (shared, accepts) = (&*this.shared, this.accepts);
+        let config = &shared.config;
         let streams = accepts.events && (config.always_stream || !accepts.json);
-        let response = match first {
-            First::Answer if !streams || status(&text) != StatusCode::OK => json(text),
-            First::Answer | First::Said => {
-                let message = String::from_utf8_lossy(&text);
-                events(shared, EventStream::new(exchange, Some(&message), config.keep_alive, closing))
+        let message = || String::from_utf8_lossy(&text);
+        let stream = match first {
+            First::Answer => {
+                let whole = if streams && status(&text) == StatusCode::OK {
+                    let mut event = Vec::new();
+                    sse::write_event(&mut event, &message());
+                    events(shared, Body::event(event))
+                } else {
+                    json(text)
+                };
+                let busy = this.busy.take();
+                return Poll::Ready(whole.map(|body| body.watched(busy)));
             }
-            First::Silent => events(shared, EventStream::new(exchange, None, config.keep_alive, closing)),
+            First::Said => EventStream::new(exchange, Some(&message()), config.keep_alive),
+            First::Silent => EventStream::new(exchange, None, config.keep_alive),
         };
-        let busy = this.busy.take();
-        Poll::Ready(response.map(|body| body.watched(busy)))
+        let response = events(shared, Body::events(stream));
+        match (this.busy.take(), this.takes_over) {
+            (Some(busy), Some(reusable)) => busy.hand_over(response, reusable).map_or(Poll::Pending, Poll::Ready),
+            (busy, _) => Poll::Ready(response.map(|body| body.watched(busy))),
+        }
     }
 }
 
@@ -242,9 +242,9 @@ fn json(text: Vec<u8>) -> Response<Body> {
 }
 
 /// Rule H6.
-fn events<S: Service>(shared: &Shared<S>, stream: EventStream<S>) -> Response<Body> {
+fn events<S>(shared: &Shared<S>, body: Body) -> Response<Body> {
     bump(&shared.limits.counts.streams);
-    let mut response = Response::new(Body::events(stream));
+    let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));

@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use steady_core::kernel::{Ports, ServerConfig, Service};
 use steady_core::{coordinator, outbound};
-use tokio::sync::watch;
 
 use super::body::Body;
 use super::config::HttpConfig;
@@ -20,6 +19,9 @@ use super::respond::respond;
 
 /// An MCP server as a tower service over `http` types: mount it at the path of your choice in axum, hyper, or anything
 /// else that takes one. Clones share the limits. It needs a tokio runtime with time enabled.
+///
+/// [`ServerConfig::shutdown`](steady_core::kernel::ServerConfig::shutdown) ends what it serves: open listens get their result
+/// (rule L4), new requests 503, pending ones their time and then one error (rule C8).
 ///
 /// The server that it is mounted in owns the socket: it must set `TCP_NODELAY`, bound the time of heads and of stuck
 /// writes, and drop the response when the client is gone. [`Server`](super::Server) does all of it.
@@ -35,7 +37,6 @@ pub(super) struct Shared<S> {
     pub(super) exchange: ServerConfig,
     pub(super) ports: Ports,
     pub(super) limits: Arc<Limits>,
-    pub(super) closing: watch::Sender<bool>,
 }
 
 impl<S: Service> HttpService<S> {
@@ -49,14 +50,8 @@ impl<S: Service> HttpService<S> {
             outbound: outbound::Config { capacity: 1, ..config.server.outbound },
             ..config.server.clone()
         };
-        let shared = Shared {
-            service: service.into(),
-            exchange,
-            ports: tokio_ports(Arc::clone(&limits)),
-            limits,
-            closing: watch::Sender::new(false),
-            config,
-        };
+        let shared =
+            Shared { service: service.into(), exchange, ports: tokio_ports(Arc::clone(&limits)), limits, config };
         Self { shared: Arc::new(shared) }
     }
 
@@ -64,12 +59,6 @@ impl<S: Service> HttpService<S> {
     #[must_use]
     pub fn counters(&self) -> HttpCounters {
         self.shared.limits.counters()
-    }
-
-    /// Ends every open listen with its result and refuses new ones (rule L4): the first step of a graceful shutdown.
-    /// Other requests go on.
-    pub fn end_listens(&self) {
-        self.shared.closing.send_replace(true);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use steady_core::kernel::{BoxFuture, Exchange, Service};
+use steady_core::kernel::{Exchange, Service};
 use tokio::time::{Instant, Sleep};
 
 use super::body::Events;
@@ -23,8 +23,6 @@ pub(super) struct EventStream<S: Service> {
     /// What leaves first.
     ready: Vec<u8>,
     keep_alive: KeepAlive,
-    /// Resolves when the server shuts down: a listen ends with its result then. Other requests are not ended.
-    closing: Option<BoxFuture<()>>,
 }
 
 /// An exchange whose client is counted as gone if it is dropped before its answer.
@@ -97,34 +95,19 @@ impl KeepAlive {
 impl<S: Service> EventStream<S> {
     /// The stream of what is left of this exchange. `first` is its first message, if it said something already; if not, a
     /// comment goes out at once, for those who wait for a first byte.
-    pub(super) fn new(
-        exchange: Watched<S>,
-        first: Option<&str>,
-        keep_alive: std::time::Duration,
-        closing: Option<BoxFuture<()>>,
-    ) -> Self {
+    pub(super) fn new(exchange: Watched<S>, first: Option<&str>, keep_alive: std::time::Duration) -> Self {
         let mut ready = Vec::new();
         match first {
             Some(message) => sse::write_event(&mut ready, message),
             None => sse::write_keep_alive(&mut ready),
         }
-        Self { exchange, ready, keep_alive: KeepAlive::new(keep_alive), closing }
-    }
-
-    fn poll_closing(&mut self, cx: &mut Context<'_>) {
-        if let Some(closing) = &mut self.closing
-            && closing.as_mut().poll(cx).is_ready()
-        {
-            self.closing = None;
-            self.exchange.exchange.end_listen();
-        }
+        Self { exchange, ready, keep_alive: KeepAlive::new(keep_alive) }
     }
 }
 
 impl<S: Service> Events for EventStream<S> {
     fn poll_batch(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<(Bytes, bool)>> {
         let this = &mut *self;
-        this.poll_closing(cx);
         let mut out = std::mem::take(&mut this.ready);
         while out.len() < BATCH && !this.exchange.over {
             if this.exchange.poll_events(cx, &mut out, BATCH).is_pending() {

@@ -12,8 +12,14 @@ use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
+use super::handed::Handed;
+
 /// How much is read ahead of hyper, in bytes. A client that has sent more is looked at from time to time instead.
 const AHEAD: usize = 16 << 10;
+
+/// The first bytes of a client that speaks HTTP/2.
+#[cfg(feature = "http2")]
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// One end of the socket: hyper has one, the watch has another.
 #[derive(Clone)]
@@ -35,11 +41,13 @@ struct State {
     stalled: bool,
     /// What the connection waits for, and since when: stamped once a turn, so that a turn reads the clock once.
     waits: (Wait, Option<Instant>),
+    /// A stream that the connection shall write itself.
+    handed: Option<Box<Handed>>,
 }
 
 /// How far a connection's request is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+pub(super) enum Phase {
     /// There is none, or its head is arriving.
     Between,
     /// Its body is arriving.
@@ -85,6 +93,7 @@ impl Wire {
             in_head: false,
             stalled: false,
             waits: (Wait::Idle, None),
+            handed: None,
         })))
     }
 
@@ -225,39 +234,54 @@ impl AsyncWrite for Wire {
     }
 }
 
-/// A request whose head has been read. Once its body has been, [`start`](Self::start) has its client watched.
-pub(super) struct Watch(Option<Busy>);
-
-impl Watch {
-    pub(super) fn new(wire: Wire) -> Self {
-        wire.enter(Phase::Body);
-        Self(Some(Busy(wire)))
-    }
-
-    /// The request has been read: from here to its last byte a hang-up is a cancellation.
-    pub(super) fn start(mut self) -> Option<Busy> {
-        let busy = self.0.take();
-        if let Some(Busy(wire)) = &busy {
-            wire.enter(Phase::Busy);
-        }
-        busy
-    }
-}
-
-/// A request that is not over.
-pub(super) struct Busy(Wire);
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.enter(Phase::Between);
-    }
-}
-
 impl Wire {
-    fn enter(&self, phase: Phase) {
+    /// Leaves a stream for the connection to write. What is not taken must be dropped with [`clear`](Self::clear): it holds
+    /// this wire.
+    pub(super) fn hand(&self, handed: Handed) {
+        self.state().handed = Some(Box::new(handed));
+    }
+
+    /// The stream that was left, once everything before it has been written.
+    pub(super) fn take_handed(&self) -> Option<Handed> {
+        let mut state = self.state();
+        if state.stalled { None } else { state.handed.take().map(|handed| *handed) }
+    }
+
+    /// Drops a stream that was left.
+    pub(super) fn clear(&self) {
+        let handed = self.state().handed.take();
+        drop(handed);
+    }
+
+    /// Goes on without hyper, which had read this and not used it.
+    pub(super) fn unread(&self, bytes: &[u8]) {
+        let mut state = self.state();
+        state.wanted = false;
+        state.ahead.splice(..0, bytes.iter().copied()).for_each(drop);
+    }
+
+    pub(super) fn enter(&self, phase: Phase) {
         let mut state = self.state();
         state.phase = phase;
         state.in_head = false;
         state.waits.1 = None;
+    }
+
+    /// Reads ahead until it is clear whether the client speaks HTTP/2, as it may without asking (RFC 9113, section 3.3).
+    #[cfg(feature = "http2")]
+    pub(super) fn poll_is_http2(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let mut state = self.state();
+        loop {
+            let known = state.ahead.len().min(PREFACE.len());
+            if state.ahead[..known] != PREFACE[..known] || state.ended {
+                return Poll::Ready(false);
+            }
+            if known == PREFACE.len() {
+                state.in_head = false;
+                return Poll::Ready(true);
+            }
+            ready!(state.read_ahead(cx));
+            state.in_head = true;
+        }
     }
 }

@@ -7,7 +7,7 @@ use steady_http::client::{CallError, Client, Config, ConnectError};
 use steady_http::steady_core::retry::Verdict;
 use steady_http::{HttpConfig, Reply, ServeConfig, Tools};
 
-use super::support::{Raw, run, serve, tool, unasked};
+use super::support::{Raw, by_hand, run, serve, tool, unasked};
 
 const ANY: &str = r#"{"type":"object"}"#;
 
@@ -124,29 +124,43 @@ fn what_every_request_carries_on_the_wire() {
     });
 }
 
+/// Until the client has read so many messages and so many events that are none.
+async fn read(client: &Client, messages: u64, bad: u64) {
+    let is_there = || {
+        let stats = client.stats();
+        (stats.received.messages, stats.bad_messages) == (messages, bad)
+    };
+    while !is_there() {
+        tokio::task::yield_now().await;
+    }
+}
+
 #[test]
 fn comments_and_progress_that_does_not_increase_reset_no_idle_clock() {
     run(async {
         let raw = Raw::start();
-        let client = raw.client(unasked()).await;
-        let call = client.call(tool("slow", "{}").idle(Some(Duration::from_millis(400))));
+        let (config, clock) = by_hand();
+        let client = raw.client(config).await;
+        let mut call = client.call(tool("slow", "{}"));
         let mut asked = raw.asked();
         asked.events();
-        // A keep-alive at every moment: if it reset the clock, only the hang guard would end this.
-        let talks = std::thread::spawn(move || {
+        clock.advance(Duration::from_secs(29));
+        asked.progress(1.0);
+        assert_eq!(call.progress().await.expect("it runs").progress, 1.0);
+        for nth in 1..=29 {
+            asked.chunk(": still here\n\n");
             asked.progress(1.0);
-            loop {
-                let same = json!({"progressToken": asked.body["id"], "progress": 1.0});
-                let said = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": same});
-                if !asked.try_chunk(b": still here\n\n") || !asked.try_chunk(format!("data: {said}\n\n").as_bytes()) {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
+            // Comments leave no trace: what comes behind one was read after it.
+            asked.chunk("data: no message\n\n");
+            read(&client, nth + 1, nth).await;
+            clock.advance(Duration::from_secs(1));
+        }
+        clock.is_armed_for(Duration::from_secs(1)).await;
+        assert_eq!(client.stats().in_flight, 1);
+        clock.advance(Duration::from_secs(1));
         let ended = call.await;
         assert!(matches!(ended, Err(CallError::IdleTimeout { verdict: Verdict::ReconcileFirst, .. })), "{ended:?}");
-        talks.join().expect("the stream was closed");
+        asked.hears_the_end();
     });
 }
 
@@ -154,23 +168,20 @@ fn comments_and_progress_that_does_not_increase_reset_no_idle_clock() {
 fn progress_resets_the_idle_clock_and_never_the_maximum() {
     run(async {
         let raw = Raw::start();
-        let client = raw.client(unasked()).await;
-        let limits = |idle, max| tool("slow", "{}").idle(Some(idle)).max(Some(max));
-        let call = client.call(limits(Duration::from_secs(30), Duration::from_millis(400)));
+        let (config, clock) = by_hand();
+        let client = raw.client(config).await;
+        let mut call = client.call(tool("slow", "{}"));
         let mut asked = raw.asked();
         asked.events();
-        let talks = std::thread::spawn(move || {
-            for n in 1_u32.. {
-                let params = json!({"progressToken": asked.body["id"], "progress": n});
-                let said = json!({"jsonrpc": "2.0", "method": "notifications/progress", "params": params});
-                if !asked.try_chunk(format!("data: {said}\n\n").as_bytes()) {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-        });
-        assert!(matches!(call.await, Err(CallError::MaxTimeout { .. })));
-        talks.join().expect("the stream was closed");
+        // 15 steps of 20 s: each is within the idle limit of 30 s, all together are the maximum.
+        for nth in 1..=15_u8 {
+            asked.progress(nth.into());
+            assert_eq!(call.progress().await.expect("it runs").progress, f64::from(nth));
+            clock.advance(Duration::from_secs(20));
+        }
+        let ended = call.await;
+        assert!(matches!(ended, Err(CallError::MaxTimeout { .. })), "{ended:?}");
+        asked.hears_the_end();
     });
 }
 
@@ -198,11 +209,15 @@ fn addresses_that_cannot_be_used_say_why() {
             ("127.0.0.1:80", "http://"),
             ("ftp://host/", "http://"),
             ("http://user:secret@host/mcp", "credentials"),
+            ("user:secret@host", "http://"),
+            ("http://user:se/cret:secret@host/mcp", "port"),
             ("http://ho st/", "invalid"),
+            ("http://host:70000/", "port"),
             ("", "empty"),
         ] {
             let Err(ConnectError::Url(error)) = Client::connect(url, Config::default()).await else { panic!("{url}") };
             assert!(error.to_string().contains(why), "{error}");
+            assert!(!format!("{error} {error:?}").contains("secret"), "{error}");
         }
     });
 }

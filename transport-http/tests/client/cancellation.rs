@@ -6,7 +6,7 @@ use steady_http::client::{CallError, Client, Config, Request};
 use steady_http::steady_core::retry::Verdict;
 use steady_http::{Reply, ServeConfig, Tools};
 
-use super::support::{Raw, run, serve, tool, unasked};
+use super::support::{Raw, by_hand, run, serve, tool, unasked};
 
 #[test]
 fn statement_02_cancelling_closes_the_response_stream_and_posts_nothing() {
@@ -75,13 +75,21 @@ fn statement_02_before_any_byte_of_the_response_too() {
 fn statement_02_a_timeout_closes_the_response_stream_and_posts_nothing() {
     run(async {
         let raw = Raw::start();
-        let client = raw.client(unasked()).await;
-        let limit = Some(Duration::from_millis(50));
-        for request in [tool("wait", "{}").idle(limit), tool("wait", "{}").max(limit)] {
-            let call = client.call(request);
+        let (config, clock) = by_hand();
+        let client = raw.client(config).await;
+        for (limit, is_idle) in [(Duration::from_secs(30), true), (Duration::from_secs(300), false)] {
+            let request = tool("wait", "{}");
+            let call = client.call(if is_idle { request } else { request.idle(None) });
             let asked = raw.asked();
-            let ended = call.await;
-            assert!(matches!(ended, Err(CallError::IdleTimeout { .. } | CallError::MaxTimeout { .. })), "{ended:?}");
+            clock.advance(limit - Duration::from_nanos(1));
+            clock.is_armed_for(Duration::from_nanos(1)).await;
+            assert_eq!(client.stats().in_flight, 1);
+            clock.advance(Duration::from_nanos(1));
+            match call.await {
+                Err(CallError::IdleTimeout { .. }) if is_idle => {}
+                Err(CallError::MaxTimeout { .. }) if !is_idle => {}
+                ended => panic!("{ended:?}"),
+            }
             asked.hears_the_end();
         }
         assert!(raw.is_quiet());

@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steady_http::client::{Config, End, Filter, ListenEvent};
+use steady_http::client::{Caller, End, Filter, ListenEvent};
+use steady_http::steady_core::backoff::Jitter;
+use steady_http::steady_core::subscription;
 
-use super::support::{Asked, Raw, run, tool, unasked};
+use super::support::{Asked, Raw, by_hand, run, tool, unasked};
 
 fn filter() -> Filter {
     Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter")
@@ -68,7 +70,7 @@ fn statement_11_a_lost_listen_comes_back_as_a_new_request_without_last_event_id_
             assert!(!ids.contains(&asked.body["id"]), "a new id");
             ids.push(asked.body["id"].clone());
             acknowledge(&mut asked);
-            let ListenEvent::Refetch(what) = listener.next().await else { panic!("a gap") };
+            let ListenEvent::Gap { refetch: what } = listener.next().await else { panic!("a gap") };
             assert_eq!(what.iter().map(|refetch| refetch.method()).collect::<Vec<_>>(), ["tools/list"]);
             listener.refetched();
             change(&mut asked);
@@ -146,24 +148,34 @@ fn calls_go_on_beside_open_listens_and_listens_do_not_mix() {
 fn row_67_70_a_listen_that_is_silent_is_lost_and_comments_keep_it() {
     run(async {
         let raw = Raw::start();
-        let config = Config { listen_silence: Some(Duration::from_secs(2)), ..unasked() };
+        let (config, clock) = by_hand();
+        let limit = config.listen_silence.expect("it is on by default");
         let client = raw.client(config).await;
-        let mut listener = client.listen(filter()).expect("a place");
+        let mut at_once = subscription::Config::default();
+        (at_once.backoff.base, at_once.backoff.cap) = (Duration::ZERO, Duration::ZERO);
+        let mut listener = Caller::listen(&client, filter(), at_once, Jitter::random([7; 16])).expect("a place");
         let mut asked = raw.asked();
         acknowledge(&mut asked);
         // Longer than the limit in all, and never silent for that long.
-        for _ in 0..50 {
+        for _ in 0..3 {
+            clock.is_armed_for(limit).await;
+            clock.advance(limit - Duration::from_nanos(1));
             asked.chunk(":\n\n");
-            std::thread::sleep(Duration::from_millis(50));
         }
         change(&mut asked);
         assert!(is_change(&listener.next().await), "it is the first stream still");
         assert!(raw.is_quiet());
         // Half open: nothing comes any more, and nothing says so.
-        let mut next = raw.asked();
-        assert_ne!(next.body["id"], asked.body["id"]);
-        acknowledge(&mut next);
-        assert!(matches!(listener.next().await, ListenEvent::Refetch(_)));
+        clock.is_armed_for(limit).await;
+        clock.advance(limit);
+        let first = asked.body["id"].clone();
         asked.hears_the_end();
+        // The shortest pause that there is.
+        clock.is_armed_for(Duration::from_nanos(1)).await;
+        clock.advance(Duration::from_nanos(1));
+        let mut next = raw.asked();
+        assert_ne!(next.body["id"], first);
+        acknowledge(&mut next);
+        assert!(matches!(listener.next().await, ListenEvent::Gap { .. }));
     });
 }

@@ -2,7 +2,11 @@
 
 mod calls;
 mod cancellation;
+mod clock;
+#[path = "../forward_proxy/mod.rs"]
+mod forward_proxy;
 mod listens;
+mod proxies;
 mod refusals;
 mod rows;
 mod streams;

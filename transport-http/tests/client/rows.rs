@@ -7,7 +7,7 @@ use steady_http::client::{CallError, Config, Request};
 use steady_http::steady_core::idempotency::Key;
 use steady_http::steady_core::retry::Verdict;
 
-use super::support::{Raw, run, tool, unasked};
+use super::support::{Raw, by_hand, run, tool, unasked};
 
 /// A client whose retries do not pause.
 fn eager() -> Config {
@@ -77,17 +77,15 @@ fn row_10_never_sent_and_reply_lost_are_two_outcomes() {
 fn row_42_45_47_a_long_tool_that_reports_outlives_its_idle_limit() {
     run(async {
         let raw = Raw::start();
-        let client = raw.client(unasked()).await;
-        let limit = Duration::from_secs(2);
-        let call = client.call(tool("slow", "{}").idle(Some(limit)));
+        let (config, clock) = by_hand();
+        let client = raw.client(config).await;
+        let mut call = client.call(tool("slow", "{}"));
         let mut asked = raw.asked();
         asked.events();
-        let started = std::time::Instant::now();
-        let mut progress = 0.0;
-        while started.elapsed() < limit * 2 {
-            progress += 1.0;
-            asked.progress(progress);
-            std::thread::sleep(Duration::from_millis(100));
+        for nth in 1..=10_u8 {
+            asked.progress(nth.into());
+            assert_eq!(call.progress().await.expect("it runs").progress, f64::from(nth));
+            clock.advance(Duration::from_secs(29));
         }
         asked.answer("done at last");
         assert_eq!(call.tool_result().await.expect("an answer").text(), "done at last");
@@ -100,11 +98,16 @@ fn row_46_both_clocks_run_without_being_asked_for() {
         let limits = Config::default().calls.limits;
         assert_eq!((limits.idle, limits.maximum), (Some(Duration::from_secs(30)), Some(Duration::from_secs(300))));
         let raw = Raw::start();
-        let mut config = unasked();
-        config.calls.limits.maximum = Some(Duration::from_millis(50));
+        let (config, clock) = by_hand();
         let client = raw.client(config).await;
         let call = client.call(tool("never", "{}"));
         let asked = raw.asked();
+        clock.advance(Duration::from_secs(30));
+        assert!(matches!(call.await, Err(CallError::IdleTimeout { .. })));
+        asked.hears_the_end();
+        let call = client.call(tool("never", "{}").idle(None));
+        let asked = raw.asked();
+        clock.advance(Duration::from_secs(300));
         assert!(matches!(call.await, Err(CallError::MaxTimeout { .. })));
         asked.hears_the_end();
     });
@@ -150,10 +153,14 @@ fn row_51_58_a_server_that_goes_in_the_middle_settles_every_call_at_once_and_the
 fn row_57_a_half_open_stream_ends_by_the_idle_clock() {
     run(async {
         let raw = Raw::start();
-        let client = raw.client(unasked()).await;
-        let call = client.call(tool("read", "{}").idle(Some(Duration::from_millis(100))));
+        let (config, clock) = by_hand();
+        let client = raw.client(config).await;
+        let mut call = client.call(tool("read", "{}"));
         let mut asked = raw.asked();
         asked.events();
+        asked.progress(1.0);
+        assert_eq!(call.progress().await.expect("it runs").progress, 1.0);
+        clock.advance(Duration::from_secs(30));
         assert!(matches!(call.await, Err(CallError::IdleTimeout { .. })));
         asked.hears_the_end();
     });

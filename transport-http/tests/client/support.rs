@@ -7,6 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::clock::Manual;
 use serde_json::{Value, json};
 use steady_http::client::{Client, Config, Request};
 use steady_http::{ServeConfig, Server, Tools};
@@ -26,6 +27,12 @@ pub(crate) fn unasked() -> Config {
     let mut config = Config::default();
     config.calls.probe = None;
     config
+}
+
+/// The same, with a clock that the test moves.
+pub(crate) fn by_hand() -> (Config, Manual) {
+    let clock = Manual::default();
+    (Config { clock: clock.clock(), ..unasked() }, clock)
 }
 
 pub(crate) fn tool(name: &str, arguments: &str) -> Request {
@@ -50,6 +57,10 @@ impl Raw {
             }
         });
         Self { address, asked }
+    }
+
+    pub(crate) const fn address(&self) -> SocketAddr {
+        self.address
     }
 
     pub(crate) fn url(&self) -> String {
@@ -134,11 +145,7 @@ impl Asked {
         self.stream.write_all(bytes.as_ref()).expect("it takes bytes");
     }
 
-    /// Sends a part of the stream's body, to a client that may have closed it; whether it took it.
-    pub(crate) fn try_chunk(&mut self, bytes: &[u8]) -> bool {
-        self.try_send(format!("{:x}\r\n", bytes.len()).as_bytes()) && self.try_send(bytes) && self.try_send(b"\r\n")
-    }
-
+    /// Sends to a client that may have closed the connection; whether it took it.
     pub(crate) fn try_send(&mut self, bytes: &[u8]) -> bool {
         self.stream.write_all(bytes).is_ok()
     }

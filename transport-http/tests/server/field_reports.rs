@@ -103,15 +103,14 @@ fn row_39_progress_and_its_result_leave_the_connection_usable() {
 
 #[test]
 fn row_51_a_stream_that_is_cut_has_no_proper_end() {
-    let mut lab = Lab::with(ServeConfig { shutdown_grace: Duration::from_millis(20), ..ServeConfig::default() });
+    let lab = Lab::start();
     let mut peer = lab.connect();
     peer.post(&call(1, "says", "{}"));
     peer.head();
     peer.chunk().expect("an event");
-    lab.stop();
+    lab.vanish();
     // Not the last chunk: a client can tell the loss from an end, at once.
     assert_eq!(peer.rest(), b"");
-    lab.has_ended();
 }
 
 #[test]
@@ -182,6 +181,24 @@ fn row_71_a_get_is_refused_for_good() {
 }
 
 #[test]
+fn row_73_a_stream_that_stays_open_does_not_keep_its_call_for_ever() {
+    let lab = Lab::with(http(|http| {
+        http.keep_alive = Duration::from_millis(5);
+        http.server.requests.limits.maximum = Some(Duration::from_millis(100));
+        http.server.requests.in_flight = 1;
+    }));
+    // It has the stream, and sleeps: comments go out all the time.
+    let mut peer = lab.connect();
+    peer.post(&call(1, "says", "{}"));
+    lab.hears(&["started", "Deadline(Maximum)"]);
+    assert_eq!(peer.head().status, 200);
+    let text = peer.stream_text();
+    assert!(text.contains(":\n\n") && text.matches(r#""error":{"code":-31002"#).count() == 1, "{text}");
+    lab.until(|counters| counters.in_flight == 0 && counters.handlers == 0);
+    lab.ping();
+}
+
+#[test]
 fn row_74_a_result_of_50_megabytes_arrives_whole() {
     let lab = Lab::start();
     let mut peer = lab.connect();
@@ -204,6 +221,28 @@ fn row_75_76_78_clients_that_connect_and_vanish_leave_nothing() {
         lab.hears(&[GONE]);
     }
     lab.until(|counters| (counters.in_flight, counters.listens, counters.handlers) == (0, 0, 0));
+}
+
+#[test]
+fn row_79_clients_that_come_back_all_at_once_are_told_when_to_try_again() {
+    let lab = Lab::with(http(|http| http.server.requests.in_flight = 1));
+    let mut first = lab.connect();
+    first.post(&call(1, "gate", "{}"));
+    lab.hears(&["started"]);
+    let mut storm: Vec<Peer> = (0..200).map(|_| lab.connect()).collect();
+    for peer in &mut storm {
+        peer.post(&call(2, "echo", "{}"));
+    }
+    for peer in &mut storm {
+        let answer = peer.answer();
+        assert_eq!((answer.status, answer.header("retry-after")), (429, Some("1")));
+    }
+    assert_eq!(lab.service.counters().requests, 1, "none of them cost a handler");
+    lab.open_the_gate();
+    assert!(first.answer().text().contains("through the gate"));
+    let again = &mut storm[0];
+    again.post(&call(3, "echo", "{}"));
+    assert_eq!(again.answer().status, 200, "the connection was kept for the next try");
 }
 
 #[test]

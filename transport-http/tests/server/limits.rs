@@ -1,4 +1,4 @@
-//! Limits and who calls: 401, 408, 413, 429, 431, 503, slow clients, half-open connections, a shutdown.
+//! Limits and who calls: 401, 408, 413, 429, 431, 503, slow clients, half-open connections.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -294,34 +294,6 @@ fn what_could_be_two_requests_is_a_clean_400_or_one_request() {
     let mut peer = lab.connect();
     peer.send(chunked.replace(&body, &format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len())).as_bytes());
     assert_eq!(peer.answer().status, 200);
-}
-
-#[test]
-fn a_graceful_shutdown_lets_answers_leave() {
-    let mut lab = Lab::start();
-    let mut peer = lab.connect();
-    let mut idle = lab.connect();
-    peer.post(&call(1, "gate", "{}"));
-    lab.hears(&["started"]);
-    lab.stop();
-    assert_eq!(idle.rest(), b"", "idle connections are closed");
-    lab.open_the_gate();
-    assert!(peer.answer().text().contains("through the gate"));
-    assert_eq!(peer.rest(), b"");
-    lab.has_ended();
-}
-
-#[test]
-fn a_shutdown_cancels_what_still_runs_after_its_grace() {
-    let config = ServeConfig { shutdown_grace: Duration::from_millis(50), ..ServeConfig::default() };
-    let mut lab = Lab::with(config);
-    let mut peer = lab.connect();
-    peer.post(&call(1, "wait", "{}"));
-    lab.hears(&["started"]);
-    lab.stop();
-    lab.hears(&["Disconnected"]);
-    lab.has_ended();
-    assert_eq!(peer.rest(), b"");
 }
 
 #[test]

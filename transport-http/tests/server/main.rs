@@ -2,7 +2,11 @@
 
 mod cancellation;
 mod field_reports;
+#[cfg(feature = "http2")]
+mod http2;
 mod limits;
 mod rules;
+mod security;
+mod shutdown;
 mod streams;
 mod support;

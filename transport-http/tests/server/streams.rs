@@ -174,6 +174,53 @@ fn the_last_event_the_end_of_its_chunk_and_of_the_stream_are_one_write() {
 }
 
 #[test]
+fn a_stream_leaves_its_connection_as_it_found_it() {
+    let lab = Lab::start();
+    let mut peer = lab.connect();
+    // The next requests come with the first one, while its stream is open, and after it.
+    let (first, second) = (post(&call(1, "stepwise", "{}")), post(&call(2, "stepwise", "{}")));
+    peer.send(format!("{first}{second}").as_bytes());
+    for id in 1..=3 {
+        let head = peer.head();
+        assert_eq!((head.status, head.header("transfer-encoding")), (200, Some("chunked")));
+        assert!(head.header("date").is_some_and(|date| date.ends_with(" GMT")), "{head:?}");
+        if id == 2 {
+            peer.post(&call(3, "stepwise", "{}"));
+        }
+        let (events, _) = events(&peer.stream_text());
+        assert_eq!(events.len(), 2, "{events:?}");
+        assert!(events[1].starts_with(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#)), "{events:?}");
+    }
+    peer.post(&call(4, "echo", r#"{"text":"plain"}"#));
+    assert!(peer.answer().text().contains("plain"));
+}
+
+#[test]
+fn a_stream_ends_its_connection_if_the_client_wants_it_or_knows_no_chunks() {
+    let lab = Lab::start();
+    let mut peer = lab.connect();
+    peer.send(
+        post(&call(1, "stepwise", "{}")).replace("Accept:", "Connection: Keep-Alive, Close\r\nAccept:").as_bytes(),
+    );
+    assert_eq!(peer.head().header("connection"), Some("close"));
+    assert_eq!(events(&peer.stream_text()).0.len(), 2);
+    assert_eq!(peer.rest(), b"");
+    let mut peer = lab.connect();
+    peer.send(post(&call(1, "stepwise", "{}")).replace(" HTTP/1.1", " HTTP/1.0").as_bytes());
+    assert_eq!(peer.head().header("transfer-encoding"), None);
+    let rest = String::from_utf8(peer.rest()).expect("UTF-8");
+    assert_eq!(events(&rest).0.len(), 2, "{rest}");
+    let mut peer = lab.connect();
+    let text = post(&call(1, "stepwise", "{}")).replace("Accept:", "Expect: 100-continue\r\nAccept:");
+    let (head, body) = text.split_at(text.find("\r\n\r\n").expect("a head") + 4);
+    peer.send(head.as_bytes());
+    assert_eq!(peer.head().status, 100);
+    peer.send(body.as_bytes());
+    assert_eq!(peer.head().status, 200);
+    assert_eq!(events(&peer.stream_text()).0.len(), 2);
+}
+
+#[test]
 fn a_reader_that_does_not_read_holds_no_handler_and_loses_no_answer() {
     let lab = Lab::start();
     let mut peer = lab.connect();

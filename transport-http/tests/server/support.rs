@@ -194,6 +194,7 @@ pub(crate) struct Lab {
     stop: Option<oneshot::Sender<()>>,
     runtime: Option<tokio::runtime::Runtime>,
     ended: Receiver<()>,
+    serving: tokio::task::JoinHandle<()>,
 }
 
 impl Lab {
@@ -241,12 +242,12 @@ impl Lab {
                 let _stop = stopped.await;
             }),
         );
-        runtime.spawn(async move {
+        let serving = runtime.spawn(async move {
             served.await;
             let _nobody_waits = ended_to.send(());
         });
         drop(_inside);
-        Self { address, service, said, open, stop: Some(stop), runtime: Some(runtime), ended }
+        Self { address, service, said, open, stop: Some(stop), runtime: Some(runtime), ended, serving }
     }
 
     /// The next thing that a handler says.
@@ -272,6 +273,11 @@ impl Lab {
     /// Asks for a graceful shutdown.
     pub(crate) fn stop(&mut self) {
         let _ = self.stop.take().expect("once").send(());
+    }
+
+    /// The server goes without a word, and its connections with it.
+    pub(crate) fn vanish(&self) {
+        self.serving.abort();
     }
 
     pub(crate) fn has_ended(&self) {

@@ -182,7 +182,7 @@ fn a_subscription_is_asked_for_again_after_a_restart() {
         for _ in 0..2 {
             assert!(matches!(client.call(tool("a", "{}")).await, Err(CallError::Unknown { .. })));
             // Before it there may be the notice that followed the last refetch.
-            while listener.next().await != ListenEvent::Refetch([Refetch::Tools].into()) {}
+            while listener.next().await != (ListenEvent::Gap { refetch: [Refetch::Tools].into() }) {}
             listener.refetched();
         }
         client.shutdown().await;

@@ -1,10 +1,6 @@
 //! The handle of a client: it starts calls, from any thread.
 
-use alloc::collections::BTreeSet;
-use alloc::format;
-use alloc::string::String;
 use alloc::sync::Arc as StdArc;
-use alloc::vec::Vec;
 
 use serde::Serialize;
 
@@ -14,17 +10,11 @@ use super::listener::Listener;
 use super::pending::Pending;
 use super::shared::Shared;
 use super::stats::ClientStats;
-use super::tools::{Discovered, Page, ToolInfo, ToolResult};
+use super::tools::{Discovered, ToolResult};
 use crate::backoff::Jitter;
 use crate::kernel::sync::Arc;
-use crate::rpc::{encode, method};
+use crate::rpc::method;
 use crate::subscription::{self, Filter};
-
-/// Pages of `tools/list` that are read at most.
-const PAGES: usize = 1000;
-/// Bytes of them at most, and tools, which are small on the wire and larger here.
-const LISTED: usize = 64 << 20;
-const TOOLS: usize = 100_000;
 
 /// A handle of a client. Clones share it; when the last one is gone and no call is in flight, the client ends.
 pub struct Caller {
@@ -60,39 +50,8 @@ impl Caller {
         self.call(Request::raw(method::DISCOVER, "{}").safe()).await?.parse()
     }
 
-    /// All tools of the server, over all pages. The client's maximum holds for all of them together.
-    ///
-    /// # Errors
-    /// [`CallError`]; also if the server's cursors go in a circle, or its pages hold more than 64 MiB or 100 000 tools.
-    pub async fn list_tools(&self) -> Result<Vec<ToolInfo>, CallError> {
-        let (mut tools, mut cursors) = (Vec::new(), BTreeSet::new());
-        let mut params = String::from("{}");
-        let (start, maximum) = (self.shared.timer.now(), self.shared.config.limits.maximum);
-        let mut bytes = 0;
-        loop {
-            let spent = self.shared.timer.now().saturating_since(start);
-            let left = maximum.map(|maximum| maximum.saturating_sub(spent));
-            let page = self.call(Request::raw(method::TOOLS_LIST, params).safe().max(left)).await?;
-            bytes += page.get().len();
-            let Page { tools: more, next_cursor } = page.parse()?;
-            tools.extend(more);
-            if bytes > LISTED || tools.len() > TOOLS {
-                let what = format!("tools/list has more than {LISTED} bytes or {TOOLS} tools");
-                return Err(CallError::Answer(what.into()));
-            }
-            let Some(cursor) = next_cursor else { return Ok(tools) };
-            let mut next = b"{\"cursor\":".to_vec();
-            encode::string(&mut next, &cursor);
-            next.push(b'}');
-            params = String::from_utf8(next).unwrap_or_default();
-            if !cursors.insert(cursor) || cursors.len() > PAGES {
-                return Err(CallError::Answer("the pages of tools/list have no end".into()));
-            }
-        }
-    }
-
-    /// Subscribes to what `filter` names (rules L1 to L6). After a loss of the link the same filter is asked for again, under
-    /// a new id, and the reader is told what to refetch.
+    /// Subscribes to what `filter` names (rules L1 to L6). After a loss the same filter is asked for again, under a new
+    /// id, and the reader is told what to refetch; [`changes`](Self::changes) does that by itself.
     ///
     /// # Errors
     /// [`CallError::Full`] at [`MAX_SUBSCRIPTIONS`](crate::client::MAX_SUBSCRIPTIONS), [`CallError::Closed`].

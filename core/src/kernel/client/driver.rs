@@ -308,7 +308,7 @@ impl Shared {
     fn encode_probe(&self, out: &mut alloc::vec::Vec<u8>, id: &RequestId) {
         let request = Request::raw(method::DISCOVER, "{}").without_progress();
         // Its parameters are ours: they are an object, and short.
-        if let Ok(payload) = request.payload(self.meta(), usize::MAX) {
+        if let Ok(payload) = request.payload(self.meta(&request), usize::MAX) {
             payload.encode_as(out, id);
         }
     }

@@ -124,6 +124,11 @@ pub(super) fn read_error(error: &RawValue) -> RpcError {
     }
 }
 
+/// The same of JSON text.
+pub(super) fn read_error_text(error: &str) -> RpcError {
+    serde_json::from_str(error).map_or_else(|_| RpcError::internal("the server's error cannot be read"), read_error)
+}
+
 /// The start of a text, at most `most` bytes.
 pub(super) fn shortened(text: &str, most: usize) -> Box<str> {
     let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));

@@ -10,6 +10,7 @@ use super::slot::wait;
 use super::tools::Raw;
 use crate::id::SubscriptionId;
 use crate::kernel::sync::{Arc, Mutex};
+use crate::rpc::{members, text};
 use crate::subscription::{End, Refetch};
 
 /// Notices that wait to be read, at most. Beyond it all of them are dropped, and what the filter covers is to be refetched.
@@ -23,8 +24,12 @@ const BYTES: usize = 1 << 20;
 pub enum ListenEvent {
     /// A notification.
     Notice(Notice),
-    /// Something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5).
-    Refetch(Box<[Refetch]>),
+    /// Something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5). Nothing comes before
+    /// that but an end.
+    Gap {
+        /// Each from its authoritative method.
+        refetch: Box<[Refetch]>,
+    },
     /// It is over. Nothing follows.
     Ended(End),
 }
@@ -37,6 +42,18 @@ pub struct Notice {
     pub method: Box<str>,
     /// Its parameters, as they came.
     pub params: Raw,
+}
+
+impl Notice {
+    /// What is to be read for it: the list that changed, the resource, the task. `None` for a notification of another kind.
+    #[must_use]
+    pub fn about(&self) -> Option<Refetch> {
+        let member = |name: &str| {
+            let [value] = members(self.params.get(), &[name])?;
+            value.and_then(text).map(Into::into)
+        };
+        Refetch::of_notice(&self.method, member)
+    }
 }
 
 /// A subscription that its reader and the loop share.
@@ -66,9 +83,9 @@ impl Inbox {
         if state.events.len() >= NOTICES || state.bytes + size > BYTES {
             state.events.clear();
             state.bytes = 0;
-            state.events.push_back(ListenEvent::Refetch(self.refetch.clone()));
+            state.events.push_back(ListenEvent::Gap { refetch: self.refetch.clone() });
         }
-        let covered = matches!((&event, state.events.back()), (ListenEvent::Refetch(_), Some(ListenEvent::Refetch(_))));
+        let covered = matches!((&event, state.events.back()), (ListenEvent::Gap { .. }, Some(ListenEvent::Gap { .. })));
         // A notice that alone is too big is covered by the refetch as well.
         if !covered && size <= BYTES {
             state.bytes += size;
@@ -99,7 +116,7 @@ impl ListenEvent {
     fn size(&self) -> usize {
         match self {
             Self::Notice(notice) => notice.method.len() + notice.params.get().len(),
-            Self::Refetch(_) | Self::Ended(_) => 0,
+            Self::Gap { .. } | Self::Ended(_) => 0,
         }
     }
 }
@@ -115,10 +132,14 @@ pub struct Listener {
 impl Listener {
     /// What happens next. After [`ListenEvent::Ended`] it is that for ever.
     pub async fn next(&mut self) -> ListenEvent {
-        poll_fn(|cx| self.inbox.poll_next(cx)).await
+        poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// What the last [`ListenEvent::Refetch`] named is read: notices may go on, or the gap comes again.
+    pub(super) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<ListenEvent> {
+        self.inbox.poll_next(cx)
+    }
+
+    /// What the last [`ListenEvent::Gap`] named is read: notices may go on, or the gap comes again.
     pub fn refetched(&self) {
         let mut state = self.shared.lock();
         state.machine.refetched(self.id);

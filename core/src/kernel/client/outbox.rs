@@ -59,11 +59,11 @@ impl Outbox {
         }
         drop(state);
         for message in core::mem::take(&mut self.taken) {
-            self.encode::<L>(message, shared.meta());
+            self.encode::<L>(message, shared);
         }
     }
 
-    fn encode<L: Link>(&mut self, message: ForLink, meta: &str) {
+    fn encode<L: Link>(&mut self, message: ForLink, shared: &Shared) {
         if let ForLink::Close(wire) = message {
             self.closings.push(wire);
             return;
@@ -76,11 +76,12 @@ impl Outbox {
                 self.requests.push((wire, start));
                 payload.encode(&mut self.bytes, &mut self.scratch, wire);
             }
-            ForLink::Listen(wire, filter) => {
-                self.requests.push((wire, start));
+            ForLink::Listen(plan) => {
+                self.requests.push((plan.wire(), start));
                 // It was built before, for its size.
-                if let Ok(payload) = request::listen(&filter).payload(meta, usize::MAX) {
-                    payload.encode_as(&mut self.bytes, &request::id(wire));
+                let listen = request::listen(plan.filter());
+                if let Ok(payload) = listen.payload(shared.meta(&listen), usize::MAX) {
+                    payload.encode_as(&mut self.bytes, &request::id(plan.wire()));
                 }
             }
             ForLink::Cancellation(wire, reason) => {

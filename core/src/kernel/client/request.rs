@@ -1,15 +1,18 @@
 //! A request as a caller states it, and as it is sent: the same bytes for every attempt but for id and progress token.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::ClientConfig;
 use super::error::CallError;
+use super::task::TASKS_EXTENSION;
 use crate::client::CallOptions;
 use crate::deadline::Limits;
 use crate::id::{RequestId, WireId};
@@ -18,7 +21,7 @@ use crate::kernel::propagation::{PARENT, STATE, TraceContext};
 use crate::retry::Contract;
 use crate::rpc::scan::{MAX_NESTING, Scanner, members};
 use crate::rpc::{PROTOCOL_VERSION, encode, method};
-use crate::subscription::Filter;
+use crate::subscription::{Filter, Refetch};
 
 /// A request before it is sent: method, parameters, and what the caller states about it.
 ///
@@ -40,6 +43,7 @@ pub struct Request {
     contract: Contract,
     attempts: Option<u16>,
     progress: bool,
+    tasks: bool,
     pub(super) progress_buffer: Option<usize>,
 }
 
@@ -77,6 +81,7 @@ impl Request {
             contract: Contract::Unsafe,
             attempts: None,
             progress: true,
+            tasks: false,
             progress_buffer: None,
         }
     }
@@ -126,6 +131,18 @@ impl Request {
         self
     }
 
+    /// Declares the extension for durable tasks with this request: the server may answer by a task (rule K1), which
+    /// [`Caller::call_or_task`](super::Caller::call_or_task) reads.
+    pub fn with_tasks(mut self) -> Self {
+        self.tasks = true;
+        self
+    }
+
+    /// Whether it declares that extension.
+    pub(super) const fn declares_tasks(&self) -> bool {
+        self.tasks
+    }
+
     /// Progress values kept while nobody reads them; the newest stay. Default: the client's.
     pub fn progress_buffer(mut self, values: usize) -> Self {
         self.progress_buffer = Some(values);
@@ -172,16 +189,46 @@ impl Request {
     }
 }
 
-/// The members of `_meta` that every request of a client carries (rule M3); what is wrong with the settings otherwise.
-pub(super) fn meta(config: &ClientConfig) -> Result<String, Box<str>> {
-    if !config.capabilities.starts_with('{') || members(&config.capabilities, &[]).is_none() {
+/// The members of `_meta` that every request of a client carries (rule M3).
+pub(super) struct Meta {
+    plain: String,
+    /// With the extension for tasks among the capabilities.
+    tasks: String,
+}
+
+impl Meta {
+    /// Fails with what is wrong with the settings.
+    pub(super) fn new(config: &ClientConfig) -> Result<Self, Box<str>> {
+        let plain = meta(config, &config.capabilities)?;
+        let with_tasks = with_extension(&config.capabilities, TASKS_EXTENSION);
+        let with_tasks = with_tasks.ok_or("ClientConfig::capabilities.extensions is no JSON object")?;
+        Ok(Self { plain, tasks: meta(config, &with_tasks)? })
+    }
+
+    /// Those of this request.
+    pub(super) fn of(&self, request: &Request) -> &str {
+        if request.declares_tasks() { &self.tasks } else { &self.plain }
+    }
+}
+
+/// Capabilities with one more extension; the same if they have it.
+fn with_extension(capabilities: &str, name: &str) -> Option<String> {
+    let object = |json: &str| serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(json).ok();
+    let mut all = object(capabilities)?;
+    let mut extensions = all.get("extensions").map_or_else(|| Some(BTreeMap::new()), |json| object(json.get()))?;
+    let nothing = RawValue::from_string("{}".to_string()).ok()?;
+    extensions.entry(name.to_string()).or_insert(nothing);
+    all.insert("extensions".to_string(), serde_json::value::to_raw_value(&extensions).ok()?);
+    serde_json::to_string(&all).ok()
+}
+
+fn meta(config: &ClientConfig, capabilities: &str) -> Result<String, Box<str>> {
+    if !capabilities.starts_with('{') || members(capabilities, &[]).is_none() {
         return Err("ClientConfig::capabilities is no JSON object".into());
     }
-    let mut out = format!(
-        "\"{VERSION}\":\"{PROTOCOL_VERSION}\",\"{CAPABILITIES}\":{},\"{INFO}\":{{\"name\":",
-        config.capabilities
-    )
-    .into_bytes();
+    let mut out =
+        format!("\"{VERSION}\":\"{PROTOCOL_VERSION}\",\"{CAPABILITIES}\":{capabilities},\"{INFO}\":{{\"name\":")
+            .into_bytes();
     encode::string(&mut out, &config.info.0);
     out.extend_from_slice(b",\"version\":");
     encode::string(&mut out, &config.info.1);
@@ -292,9 +339,11 @@ impl Payload {
     }
 }
 
-/// The request for a subscription.
+/// The request for a subscription. One that names tasks declares the extension (rule K5).
 pub(super) fn listen(filter: &Filter) -> Request {
-    Request::raw(method::LISTEN, format!("{{\"notifications\":{}}}", filter.as_str())).without_progress()
+    let request = Request::raw(method::LISTEN, format!("{{\"notifications\":{}}}", filter.as_str())).without_progress();
+    let names_tasks = filter.refetch().iter().any(|refetch| matches!(refetch, Refetch::Task { .. }));
+    if names_tasks { request.with_tasks() } else { request }
 }
 
 /// The id as it goes over the wire. 2^63 attempts are beyond any process.

@@ -4,7 +4,7 @@ mod link;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 use core::task::Waker;
@@ -13,7 +13,7 @@ use core::time::Duration;
 use super::error::{CallError, LinkLoss};
 use super::incoming::{Answer, Incoming, shortened, wire};
 use super::listener::{Inbox, ListenEvent};
-use super::request::{self, Payload};
+use super::request::{self, Meta, Payload};
 use super::slot::{CallSlot, Report};
 use super::stats::ClientStats;
 use super::tools::{Discovered, Raw};
@@ -43,7 +43,7 @@ const REASON: usize = 1 << 10;
 pub(super) struct Shared {
     pub(super) config: ClientConfig,
     pub(super) timer: StdArc<dyn Timer>,
-    meta: String,
+    meta: Meta,
     state: Mutex<State>,
 }
 
@@ -67,6 +67,9 @@ pub(super) struct State {
     closed: Option<StdArc<LinkLoss>>,
     loss: StdArc<LinkLoss>,
     pub(super) server: Option<StdArc<Discovered>>,
+    /// What handles that back off by themselves take their picks from.
+    jitter: Jitter,
+    forks: u64,
     pub(super) stats: ClientStats,
     /// What of them the metrics know.
     pub(super) published: ClientStats,
@@ -131,7 +134,7 @@ impl Locked<'_> {
                     self.stats.queue_high = self.stats.queue_high.max(self.machine.waiting() as u64);
                     return wake_at;
                 }
-                Output::Gap { subscription, refetch } => self.tell(subscription, ListenEvent::Refetch(refetch)),
+                Output::Gap { subscription, refetch } => self.tell(subscription, ListenEvent::Gap { refetch }),
                 Output::Notice { subscription, notice: Answer::Notice(notice) } => {
                     self.tell(subscription, ListenEvent::Notice(notice))
                 }
@@ -140,13 +143,8 @@ impl Locked<'_> {
                     self.listens.remove(&subscription);
                     waker
                 }
-                // Only notices are fed as such; nothing follows a task yet; what is for the link is not polled here.
-                Output::Notice { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. }
-                | Output::Send { .. }
-                | Output::Signal { .. }
-                | Output::Listen { .. } => None,
+                // Only notices are fed as such; what is for the link is not polled here.
+                Output::Notice { .. } | Output::Send { .. } | Output::Signal { .. } | Output::Listen { .. } => None,
             };
             self.wakers.extend(waker);
         }
@@ -162,6 +160,7 @@ impl Locked<'_> {
     pub(super) fn receive(&mut self, now: Instant, incoming: Incoming, text: &str) {
         self.stats.received.messages += 1;
         self.stats.received.bytes += u64::try_from(text.len()).unwrap_or(u64::MAX);
+        self.machine.handle_input(now, Input::Heard);
         match incoming {
             Incoming::Answer { id, answer } => match wire(&id) {
                 Some(wire) => self.answer(now, wire, answer),
@@ -169,7 +168,8 @@ impl Locked<'_> {
             },
             Incoming::Acknowledged { wire } => self.machine.handle_input(now, Input::Acknowledged { wire }),
             Incoming::Notice { wire, notice } => {
-                self.machine.handle_input(now, Input::Notice { wire, notice: Answer::Notice(notice) });
+                let about = notice.about();
+                self.machine.handle_input(now, Input::Notice { wire, notice: Answer::Notice(notice), about });
             }
             Incoming::Progress { wire, value, report } => {
                 if let Some(entry) = self.machine.call_of(wire).and_then(|call| self.calls.get_mut(&call))
@@ -314,9 +314,10 @@ fn listen_answer<R>(wire: WireId, answer: &Answer) -> Input<R> {
 
 impl Shared {
     /// Fails with what is wrong with the settings.
-    pub(super) fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Result<Self, CallError> {
-        let meta = request::meta(&config).map_err(CallError::Params)?;
+    pub(super) fn new(config: ClientConfig, timer: StdArc<dyn Timer>, mut jitter: Jitter) -> Result<Self, CallError> {
+        let meta = Meta::new(&config).map_err(CallError::Params)?;
         let now = timer.now();
+        let own = jitter.fork(0);
         let mut machine = Client::new(now, config.calls.clone(), jitter);
         // A link is attached later.
         machine.handle_input(now, Input::LinkLost);
@@ -334,15 +335,25 @@ impl Shared {
             closed: None,
             loss: StdArc::default(),
             server: None,
+            jitter: own,
+            forks: 0,
             stats: ClientStats::default(),
             published: ClientStats::default(),
         };
         Ok(Self { meta, config, timer, state: Mutex::new(state) })
     }
 
-    /// The members of `_meta` that every request carries.
-    pub(super) fn meta(&self) -> &str {
-        &self.meta
+    /// The members of `_meta` that this request carries.
+    pub(super) fn meta(&self, request: &Request) -> &str {
+        self.meta.of(request)
+    }
+
+    /// Picks that differ from all others of this client.
+    pub(super) fn fork_jitter(&self) -> Jitter {
+        let mut state = self.lock();
+        state.forks += 1;
+        let stream = state.forks;
+        state.jitter.fork(stream)
     }
 
     pub(super) fn lock(&self) -> Locked<'_> {
@@ -369,7 +380,8 @@ impl Shared {
         jitter: Jitter,
     ) -> Result<(SubscriptionId, Arc<Inbox>), CallError> {
         // Built for its size; the id is not known yet.
-        let _fits = request::listen(&filter).payload(&self.meta, self.config.max_request)?;
+        let listen = request::listen(&filter);
+        let _fits = listen.payload(self.meta(&listen), self.config.max_request)?;
         let now = self.timer.now();
         let mut state = self.lock();
         state.check_open()?;
@@ -397,7 +409,7 @@ impl Shared {
 
     fn payload_and_start(&self, request: &Request, span: &CallSpan) -> Result<(CallId, Arc<CallSlot>), CallError> {
         let trace = span.inside(|| self.config.trace.as_ref()?.current());
-        let payload = request.payload_in(&self.meta, trace.as_ref(), self.config.max_request)?;
+        let payload = request.payload_in(self.meta(request), trace.as_ref(), self.config.max_request)?;
         let options = request.options(&self.config);
         let (bytes, limits) = (payload.size(), options.limits);
         let now = self.timer.now();

@@ -71,15 +71,6 @@ pub struct ToolInfo {
     pub input_schema: Box<RawValue>,
 }
 
-/// A page of `tools/list`.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Page {
-    pub(super) tools: Vec<ToolInfo>,
-    #[serde(default)]
-    pub(super) next_cursor: Option<String>,
-}
-
 /// The result of a tool.
 #[derive(Clone, Debug)]
 #[non_exhaustive]

@@ -254,8 +254,6 @@ impl Model {
             | Output::Gap { .. }
             | Output::Notice { .. }
             | Output::Unsubscribed { .. }
-            | Output::Ask { .. }
-            | Output::Followed { .. }
             | Output::Idle { .. } => Err(format!("nobody asked for {output:?}")),
         }
     }

@@ -33,6 +33,7 @@ impl World {
         let config = Config {
             in_flight: model::CAP,
             stragglers: model::STRAGGLERS,
+            listens: 1024,
             limits: model::LIMITS,
             progress_interval: model::INTERVAL,
         };

@@ -18,7 +18,7 @@ pub(super) fn listen(client: &Client) -> Listener {
     client.caller.listen(filter, config, jitter()).expect("room")
 }
 
-fn stamped(method: &str, id: u64) -> Value {
+pub(super) fn stamped(method: &str, id: u64) -> Value {
     json!({"jsonrpc": "2.0", "method": method, "params": {"_meta": {"io.modelcontextprotocol/subscriptionId": id}}})
 }
 
@@ -37,7 +37,7 @@ fn events(listener: &mut Listener) -> Vec<ListenEvent> {
 fn name(event: &ListenEvent) -> &str {
     match event {
         ListenEvent::Notice(notice) => &notice.method,
-        ListenEvent::Refetch(_) => "refetch",
+        ListenEvent::Gap { .. } => "refetch",
         ListenEvent::Ended(_) => "ended",
     }
 }
@@ -70,7 +70,7 @@ fn a_subscription_is_sent_again_on_the_next_link_and_nothing_comes_before_the_re
     client.say(&stamped(ACK, 2));
     client.say(&stamped(TOOLS, 2));
     let seen = events(&mut listener);
-    let Some(ListenEvent::Refetch(refetch)) = seen.first() else { panic!("{seen:?}") };
+    let Some(ListenEvent::Gap { refetch }) = seen.first() else { panic!("{seen:?}") };
     assert_eq!((seen.len(), &refetch[0], refetch.len()), (1, &Refetch::Tools, 2));
     listener.refetched();
     assert_eq!(names(&events(&mut listener)), ["refetch"], "something changed meanwhile");

@@ -1,5 +1,6 @@
 //! The client's loop over a virtual link and clock: to the nanosecond, what the caller hears and what the server reads.
 
+mod changes;
 mod links;
 mod listens;
 #[cfg(feature = "metrics")]
@@ -7,6 +8,7 @@ mod metrics;
 mod propagation;
 mod stats;
 mod streams;
+mod tasks;
 #[cfg(feature = "tracing")]
 mod trace;
 

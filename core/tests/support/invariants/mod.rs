@@ -7,6 +7,8 @@
 
 mod client;
 mod coordinator;
+mod legacy;
+mod listener;
 mod mrtr;
 mod outbound;
 mod request;
@@ -16,6 +18,8 @@ mod task;
 
 pub(crate) use client::*;
 pub(crate) use coordinator::*;
+pub(crate) use legacy::*;
+pub(crate) use listener::*;
 pub(crate) use mrtr::*;
 pub(crate) use outbound::*;
 pub(crate) use request::*;

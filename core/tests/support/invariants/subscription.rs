@@ -53,3 +53,20 @@ pub(crate) fn sub_5_no_due_deadline_remains(now: Instant, wake_at: Option<Instan
 pub(crate) fn sub_6_a_pause_is_within_its_ceiling(pause: Duration, ceiling: Duration, at: At<'_>) {
     assert!(pause <= ceiling.max(Duration::from_nanos(1)), "SUB-6: {pause:?} over {ceiling:?} at {at:?}");
 }
+
+/// `SUB-7` after a loss one listen request of a client goes out at a time, until the server has answered one.
+#[track_caller]
+pub(crate) fn sub_7_one_question_at_a_time(in_doubt: bool, unanswered: usize, at: At<'_>) {
+    assert!(!in_doubt || unanswered <= 1, "SUB-7: {unanswered} listen requests are out at {at:?}");
+}
+
+/// `SUB-8` an open stream is given up for its silence at the end of its liveness and not before, and never without one.
+#[track_caller]
+pub(crate) fn sub_8_only_silence_ends_an_open_stream(
+    silent: Duration,
+    liveness: Option<Duration>,
+    ended: bool,
+    at: At<'_>,
+) {
+    assert_eq!(ended, liveness.is_some_and(|liveness| silent >= liveness), "SUB-8: {silent:?} at {at:?}");
+}

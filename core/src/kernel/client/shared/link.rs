@@ -11,7 +11,7 @@ use super::super::trace;
 use super::Locked;
 use crate::client::{CancelSignal, Input, Output};
 use crate::id::WireId;
-use crate::subscription::Filter;
+use crate::subscription::RecoveryPlan;
 use crate::time::Instant;
 
 /// A message for the link.
@@ -20,7 +20,7 @@ pub(in crate::kernel::client) enum ForLink {
     Cancellation(WireId, Option<Box<str>>),
     /// No message: the request's stream is to end (rule C1).
     Close(WireId),
-    Listen(WireId, Box<Filter>),
+    Listen(RecoveryPlan),
 }
 
 impl Locked<'_> {
@@ -38,9 +38,9 @@ impl Locked<'_> {
                     self.newest_out = Some(wire);
                     return Some(ForLink::Request(wire, payload));
                 }
-                Output::Listen { wire, filter, .. } => {
-                    self.newest_out = Some(wire);
-                    return Some(ForLink::Listen(wire, filter));
+                Output::Listen { plan, .. } => {
+                    self.newest_out = Some(plan.wire());
+                    return Some(ForLink::Listen(plan));
                 }
                 Output::Signal { wire, signal } => {
                     let reason = self.reasons.remove(&wire);
@@ -61,8 +61,6 @@ impl Locked<'_> {
                 | Output::Gap { .. }
                 | Output::Notice { .. }
                 | Output::Unsubscribed { .. }
-                | Output::Ask { .. }
-                | Output::Followed { .. }
                 | Output::Idle { .. } => return None,
             }
         }

@@ -1,0 +1,104 @@
+//! The older revisions on a link that carries all messages of one client: stdio.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::sync::Arc as StdArc;
+
+use serde_json::value::RawValue;
+
+use super::session::{Came, Shared, error_of, is_modern};
+use crate::kernel::engine::{Engine, Eras};
+use crate::kernel::foreign::Foreign;
+use crate::kernel::service::Service;
+use crate::legacy::{Effect, Event, method};
+use crate::rpc::{BadMessage, RpcError, code, method as modern};
+use crate::time::Instant;
+
+/// The one session of a link, and the batch of which messages are still to be read.
+#[derive(Debug)]
+pub(in crate::kernel) struct Door {
+    session: StdArc<Shared>,
+    /// Nothing else is spoken on this link.
+    only: bool,
+    /// Messages of a batch, bounded by the length of a message. Each is read when there is room for its refusal.
+    batch: VecDeque<Box<str>>,
+}
+
+impl Door {
+    /// `None` if only the modern revision is served.
+    pub(in crate::kernel) fn new(eras: Eras) -> Option<Self> {
+        let only = match eras {
+            Eras::Both => false,
+            Eras::Legacy => true,
+            Eras::Modern => return None,
+        };
+        Some(Self { session: StdArc::default(), only, batch: VecDeque::new() })
+    }
+
+    /// Whether the modern revision is not spoken here.
+    pub(in crate::kernel) const fn is_only(&self) -> bool {
+        self.only
+    }
+
+    /// The next message of a batch.
+    pub(in crate::kernel) fn next_of_batch(&mut self) -> Option<Box<str>> {
+        if self.batch.is_empty() { None } else { self.batch.pop_front() }
+    }
+
+    /// What the engine handed back; `text` is the whole of it. `batched`: it stood in a batch.
+    pub(in crate::kernel) fn receive<S: Service>(
+        &mut self,
+        engine: &mut Engine<S>,
+        now: Instant,
+        foreign: Foreign<'_>,
+        text: &str,
+        batched: bool,
+    ) {
+        if !self.only && is_modern(&foreign) {
+            return engine.reject(foreign);
+        }
+        match foreign {
+            Foreign::Request { id, method, .. } if batched && method == modern::INITIALIZE => {
+                let error = RpcError::new(code::INVALID_REQUEST, "initialize must not be part of a batch");
+                engine.refuse_request(&id, &error);
+            }
+            Foreign::Request { id, method, params, error } => {
+                let came = Came { id: id.clone(), method: &method, params, key_header: None };
+                if let Err(refusal) = self.session.request(engine, now, came) {
+                    let told = if self.only { error_of(refusal, &method) } else { error.into() };
+                    engine.refuse_request(&id, &told);
+                }
+            }
+            Foreign::Notification { method } if method == method::INITIALIZED => {
+                let _ready = self.session.handle(Event::Initialized);
+            }
+            Foreign::Response { id: Some(id), body } if self.session.answered(&id, body) => {}
+            Foreign::Bad(bad) => self.bad(engine, bad, text, batched),
+            other @ (Foreign::Notification { .. } | Foreign::Response { .. }) => engine.reject(other),
+        }
+    }
+
+    fn bad<S: Service>(&mut self, engine: &mut Engine<S>, bad: BadMessage, text: &str, batched: bool) {
+        let several = !batched && text.trim_start().starts_with('[') && self.session.revision().is_some();
+        let messages = if several { serde_json::from_str::<alloc::vec::Vec<&RawValue>>(text).ok() } else { None };
+        let Some(messages) = messages.filter(|messages| !messages.is_empty()) else {
+            return engine.reject(Foreign::Bad(bad));
+        };
+        match self.session.handle(Event::Batch) {
+            Effect::Unpack => self.batch.extend(messages.into_iter().map(|message| message.get().into())),
+            Effect::Nothing
+            | Effect::Begin(_)
+            | Effect::Ready
+            | Effect::Serve
+            | Effect::Announce
+            | Effect::KeepBack
+            | Effect::Refuse(_) => engine.reject(Foreign::Bad(bad)),
+        }
+    }
+
+    /// The link is over.
+    pub(in crate::kernel) fn close(&mut self) {
+        self.batch.clear();
+        self.session.close();
+    }
+}

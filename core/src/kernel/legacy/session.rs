@@ -1,0 +1,264 @@
+//! A session as the kernel holds it: its machine, what its client said, and what waits for its client.
+
+use alloc::boxed::Box;
+use alloc::string::ToString;
+use alloc::sync::Arc as StdArc;
+use alloc::vec::Vec;
+use core::task::{Context, Poll, Waker};
+
+use serde_json::value::RawValue;
+
+use super::bridge::Bridge;
+use crate::id::RequestId;
+use crate::kernel::engine::Engine;
+use crate::kernel::exchange::Request;
+use crate::kernel::foreign::Foreign;
+use crate::kernel::service::{Answer, Service};
+use crate::kernel::sync::Mutex;
+use crate::legacy::request::{self, Level};
+use crate::legacy::{Asked, Effect, Event, Handshake, Outstanding, Refusal, Revision, Session};
+use crate::rpc::{self, Body, MetaError, Params, RpcError, checked_meta, code, members, text};
+use crate::time::Instant;
+
+/// One session of a client of the older revisions.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    machine: Session,
+    handshake: Option<StdArc<Handshake>>,
+    level: Option<Level>,
+    outstanding: Outstanding<StdArc<Question>>,
+}
+
+/// A request of the server that its client has not answered.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    state: Mutex<(Option<Given>, Option<Waker>)>,
+}
+
+/// What a client answered: a result, or an error.
+pub(super) type Given = Result<Box<str>, RpcError>;
+
+impl Question {
+    fn settle(&self, given: Given) {
+        let mut state = self.state.lock();
+        state.0.get_or_insert(given);
+        let waker = state.1.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Given> {
+        let mut state = self.state.lock();
+        match state.0.take() {
+            Some(given) => Poll::Ready(given),
+            None => {
+                state.1 = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// A request as it came.
+pub(super) struct Came<'a> {
+    pub(super) id: RequestId,
+    pub(super) method: &'a str,
+    pub(super) params: Option<&'a RawValue>,
+    /// The `Idempotency-Key` header.
+    pub(super) key_header: Option<Box<str>>,
+}
+
+impl Shared {
+    pub(super) fn revision(&self) -> Option<Revision> {
+        self.state.lock().machine.revision()
+    }
+
+    /// What the machine says to an event that needs nothing else.
+    pub(super) fn handle(&self, event: Event) -> Effect {
+        self.state.lock().machine.handle(event)
+    }
+
+    /// Registers a question; `None` if too many wait.
+    pub(super) fn ask(&self) -> Option<(u64, StdArc<Question>)> {
+        let question = StdArc::new(Question::default());
+        let id = self.state.lock().outstanding.ask(StdArc::clone(&question))?;
+        Some((id, question))
+    }
+
+    /// Nobody waits for the answer any more.
+    pub(super) fn forget(&self, id: u64) {
+        let _answered_or_not = self.state.lock().outstanding.settle(id);
+    }
+
+    /// The client answered; whether anybody waited for it.
+    pub(super) fn answered(&self, id: &RequestId, body: Body<'_>) -> bool {
+        let RequestId::Integer(id) = id else { return false };
+        let Ok(id) = u64::try_from(*id) else { return false };
+        let Some(question) = self.state.lock().outstanding.settle(id) else { return false };
+        question.settle(match body {
+            Body::Result(result) => Ok(result.get().into()),
+            Body::Error(error) => Err(read_error(error)),
+        });
+        true
+    }
+
+    /// The session ends: whoever waits for its client hears it.
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        let _nothing = state.machine.handle(Event::Close);
+        let waiting: Vec<_> = state.outstanding.settle_all().collect();
+        drop(state);
+        for question in waiting {
+            question.settle(Err(RpcError::internal("the session ended before the client answered")));
+        }
+    }
+
+    /// A request of this session, or its handshake. What belongs to no session is handed back.
+    pub(super) fn request<S: Service>(
+        self: &StdArc<Self>,
+        engine: &mut Engine<S>,
+        now: Instant,
+        came: Came<'_>,
+    ) -> Result<(), Refusal> {
+        let asked = Asked::of(came.method);
+        if asked == Asked::Initialize {
+            self.initialize(engine, now, came);
+            return Ok(());
+        }
+        match self.handle(Event::Request(asked)) {
+            Effect::Serve => self.serve(engine, now, asked, came),
+            Effect::Refuse(refusal @ Refusal::NotInitialized) => return Err(refusal),
+            Effect::Refuse(refusal) => engine.refuse_request(&came.id, &error_of(refusal, came.method)),
+            Effect::Nothing
+            | Effect::Begin(_)
+            | Effect::Ready
+            | Effect::Unpack
+            | Effect::Announce
+            | Effect::KeepBack => {}
+        }
+        Ok(())
+    }
+
+    /// The handshake. Its answer is made of what the service says of itself to `server/discover`.
+    fn initialize<S: Service>(self: &StdArc<Self>, engine: &mut Engine<S>, now: Instant, came: Came<'_>) {
+        let handshake = match Handshake::read(came.params.map(RawValue::get)) {
+            Ok(handshake) => StdArc::new(handshake),
+            Err(error) => return engine.refuse_request(&came.id, &error),
+        };
+        let mut state = self.state.lock();
+        match state.machine.handle(Event::Initialize(handshake.revision)) {
+            Effect::Begin(_) => {
+                state.handshake = Some(StdArc::clone(&handshake));
+                state.level = None;
+            }
+            Effect::Refuse(refusal) => {
+                drop(state);
+                return engine.refuse_request(&came.id, &error_of(refusal, came.method));
+            }
+            Effect::Nothing | Effect::Ready | Effect::Serve | Effect::Unpack | Effect::Announce | Effect::KeepBack => {
+                return;
+            }
+        }
+        drop(state);
+        let discover = Came { method: rpc::method::DISCOVER, params: None, ..came };
+        self.admit(engine, now, &handshake, None, discover, |bridge, call, cx| {
+            let handshake = StdArc::clone(bridge.handshake());
+            bridge.call_once(call, cx, move |outcome| handshake.result(&outcome?))
+        });
+    }
+
+    fn serve<S: Service>(self: &StdArc<Self>, engine: &mut Engine<S>, now: Instant, asked: Asked, came: Came<'_>) {
+        let state = self.state.lock();
+        let (handshake, level) = (state.handshake.clone(), state.level);
+        drop(state);
+        let handshake = handshake.unwrap_or_else(|| StdArc::new(Handshake::none()));
+        let done = || Answer::Ready(Ok("{}".into()));
+        match asked {
+            Asked::Ping => self.admit(engine, now, &handshake, None, came, move |_, _, _| done()),
+            Asked::Level => match level_of(came.params) {
+                Ok(level) => {
+                    self.state.lock().level = Some(level);
+                    self.admit(engine, now, &handshake, None, came, move |_, _, _| done());
+                }
+                Err(error) => engine.refuse_request(&came.id, &error),
+            },
+            Asked::Shared => {
+                self.admit(engine, now, &handshake, level, came, |bridge, call, cx| bridge.serve(call, cx));
+            }
+            Asked::Subscribe | Asked::Unsubscribe | Asked::Initialize | Asked::Modern => {
+                engine.refuse_request(&came.id, &RpcError::method_not_found(came.method));
+            }
+        }
+    }
+
+    /// Admits a request of this session as one of the modern revision.
+    fn admit<S: Service>(
+        self: &StdArc<Self>,
+        engine: &mut Engine<S>,
+        now: Instant,
+        handshake: &StdArc<Handshake>,
+        level: Option<Level>,
+        came: Came<'_>,
+        serve: impl FnOnce(Bridge<S>, crate::kernel::Call, crate::kernel::Context) -> Answer,
+    ) {
+        let Came { id, method, params, key_header } = came;
+        let modern = request::params(handshake, level, params.map(RawValue::get))
+            .and_then(|modern| RawValue::from_string(modern).ok());
+        let Some(modern) = modern else {
+            let what = "params must be an object, and so must params._meta, each at most once";
+            return engine.refuse_request(&id, &RpcError::invalid_params(what));
+        };
+        let Ok(read) = Params::read(modern.get()) else {
+            return engine.refuse_request(&id, &RpcError::invalid_params("params are nested too deep"));
+        };
+        let meta = match checked_meta(method, Some(&modern), &read) {
+            Ok(meta) => meta,
+            Err(error) => return engine.refuse_request(&id, &error.into()),
+        };
+        let (session, handshake) = (StdArc::clone(self), StdArc::clone(handshake));
+        let spawn = StdArc::clone(&engine.ports.spawn);
+        let request = Request { id, method: method.into(), params: Some(&modern), meta, read, key_header };
+        engine.admit_to(now, request, |service, call, cx| {
+            serve(Bridge::new(StdArc::clone(service), session, handshake, spawn), call, cx)
+        });
+    }
+}
+
+/// What a session that refuses answers.
+pub(super) fn error_of(refusal: Refusal, method: &str) -> RpcError {
+    match refusal {
+        Refusal::NotInRevision => RpcError::method_not_found(method),
+        Refusal::NotInitialized | Refusal::Ended | Refusal::NoBatches => {
+            RpcError::new(code::INVALID_REQUEST, refusal.to_string())
+        }
+    }
+}
+
+/// Whether the modern revision has the word on what came: it names a revision, and not by a handshake.
+pub(super) fn is_modern(foreign: &Foreign<'_>) -> bool {
+    match foreign {
+        Foreign::Request { error: MetaError::Version(_), method, .. } => method != rpc::method::INITIALIZE,
+        Foreign::Request { .. } | Foreign::Notification { .. } | Foreign::Response { .. } | Foreign::Bad(_) => false,
+    }
+}
+
+fn level_of(params: Option<&RawValue>) -> Result<Level, RpcError> {
+    let level = members(params.map_or("{}", RawValue::get), &["level"]).and_then(|[level]| text(level?));
+    level
+        .and_then(|name| Level::of(&name))
+        .ok_or_else(|| RpcError::invalid_params("params.level must be one of the levels from debug to emergency"))
+}
+
+fn read_error(error: &RawValue) -> RpcError {
+    let [number, message] = members(error.get(), &["code", "message"]).unwrap_or_default();
+    let number = number.and_then(|json| json.parse().ok()).unwrap_or(code::INTERNAL_ERROR);
+    let message = message.and_then(text);
+    RpcError::new(number, message.as_deref().unwrap_or("the client's error has no text"))
+}

@@ -1,0 +1,87 @@
+//! The request that a connection is busy with, as the connection must know it to watch its client.
+
+use http::header::CONNECTION;
+use http::request::Parts;
+use http::{Response, Version};
+
+use super::body::Body;
+use super::handed::Handed;
+#[cfg(feature = "http2")]
+use super::http2::Lane;
+use super::wire::{Phase, Wire};
+
+/// A request whose head has been read. Once its body has been, [`start`](Self::start) has its client watched.
+pub(super) enum Watch {
+    Wire(Held),
+    #[cfg(feature = "http2")]
+    Lane(Lane),
+}
+
+impl Watch {
+    pub(super) fn new(wire: Wire) -> Self {
+        wire.enter(Phase::Body);
+        Self::Wire(Held(wire))
+    }
+
+    /// Whether the connection can write a stream itself that answers this request, and whether it goes on then.
+    pub(super) fn takes_over(&self, request: &Parts) -> Option<bool> {
+        match self {
+            // Chunks are of this version.
+            Self::Wire(_) if request.version == Version::HTTP_11 => {
+                let mut lines = request.headers.get_all(CONNECTION).iter();
+                Some(!lines.any(|line| line.as_bytes().to_ascii_lowercase().windows(5).any(|word| word == b"close")))
+            }
+            Self::Wire(_) => None,
+            #[cfg(feature = "http2")]
+            Self::Lane(_) => None,
+        }
+    }
+
+    /// The request has been read: from here to its last byte a hang-up is a cancellation.
+    pub(super) fn start(self) -> Busy {
+        match &self {
+            Self::Wire(Held(wire)) => wire.enter(Phase::Busy),
+            #[cfg(feature = "http2")]
+            Self::Lane(_) => {}
+        }
+        Busy(self)
+    }
+}
+
+/// A request that is not over.
+pub(super) struct Busy(Watch);
+
+impl Busy {
+    /// Its client has something to take now, or has taken all.
+    pub(super) fn waits_for_client(&self, waits: bool) {
+        match &self.0 {
+            // The socket is watched.
+            Watch::Wire(_) => _ = waits,
+            #[cfg(feature = "http2")]
+            Watch::Lane(lane) => lane.waits_for_client(waits),
+        }
+    }
+}
+
+impl Busy {
+    /// Hands this stream to the connection, which takes it over with the socket; the response, if it must go the usual way.
+    pub(super) fn hand_over(self, response: Response<Body>, reusable: bool) -> Option<Response<Body>> {
+        let wire = match &self.0 {
+            Watch::Wire(Held(wire)) => wire.clone(),
+            #[cfg(feature = "http2")]
+            Watch::Lane(_) => return Some(response.map(|body| body.watched(Some(self)))),
+        };
+        let response = response.map(|body| body.watched(Some(self)));
+        wire.hand(Handed { response, reusable });
+        None
+    }
+}
+
+/// The connection of HTTP/1.1, which has one request at a time.
+pub(super) struct Held(Wire);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.enter(Phase::Between);
+    }
+}

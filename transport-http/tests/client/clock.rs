@@ -1,0 +1,74 @@
+//! A clock that only the test moves.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use steady_http::client::Clock;
+use steady_http::steady_core::kernel::{BoxFuture, Timer};
+use steady_http::steady_core::time::Instant;
+
+/// Clones are the same clock.
+#[derive(Clone, Default)]
+pub(crate) struct Manual(Arc<Mutex<State>>);
+
+#[derive(Default)]
+struct State {
+    now: Instant,
+    next: u64,
+    sleepers: BTreeMap<(Instant, u64), Waker>,
+}
+
+impl Manual {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no panic")
+    }
+
+    pub(crate) fn clock(&self) -> Clock {
+        Clock::of(Arc::new(self.clone()))
+    }
+
+    /// Lets so much time pass at once.
+    pub(crate) fn advance(&self, by: Duration) {
+        let mut state = self.state();
+        state.now = state.now + by;
+        let later = (Instant::from_nanos(state.now.as_nanos() + 1), 0);
+        let later = state.sleepers.split_off(&later);
+        let due = std::mem::replace(&mut state.sleepers, later);
+        drop(state);
+        due.into_values().for_each(Waker::wake);
+    }
+
+    /// Waits until somebody sleeps for exactly so long from now on.
+    pub(crate) async fn is_armed_for(&self, limit: Duration) {
+        let armed = || {
+            let state = self.state();
+            let at = state.now + limit;
+            state.sleepers.keys().any(|(until, _)| *until == at)
+        };
+        while !armed() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Timer for Manual {
+    fn now(&self) -> Instant {
+        self.state().now
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture<()> {
+        let mut state = self.state();
+        state.next += 1;
+        let (clock, key) = (self.clone(), (at, state.next));
+        Box::pin(std::future::poll_fn(move |cx| {
+            let mut state = clock.state();
+            if state.now >= at {
+                return Poll::Ready(());
+            }
+            state.sleepers.insert(key, cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+}
