@@ -18,7 +18,10 @@ const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3
 const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
 const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
 
-const SCHEMAS: Tool = Tool { name: "STEADY_SCHEMAS, the folder of the official schemas", probe: schema::PROBE };
+const SCHEMAS: Tool = Tool {
+    name: "the official schemas, in the folder STEADY_SCHEMAS or shared/schema beside the checkout",
+    probe: schema::PROBE,
+};
 const NGINX: Tool = Tool { name: "nginx", probe: proxies::NGINX };
 const POSTGRES: Tool = Tool { name: "PostgreSQL >= 14 with its server programs", probe: &["sh", "-c", POSTGRES_PROBE] };
 const MACOS: Tool = Tool { name: "target x86_64-apple-darwin", probe: &["sh", "-c", MACOS_PROBE] };
@@ -170,11 +173,11 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "interop",
-        proves: "other SDKs drive our server, and our client drives theirs, at revision 2026-07-28",
+        proves: "over stdio and HTTP other SDKs drive our server, and our client drives theirs, at revision 2026-07-28",
         required: true,
         tools: &[PYTHON, NODE, NPM],
         run: interop::run,
-        next: "run the line that is printed above the first FAILED alone; the scripts are in sim/tests/interop and transport-stdio/tests/interop",
+        next: "run the line that is printed above the first FAILED alone; the scripts are in sim/tests/interop, transport-stdio/tests/interop and transport-http/tests/compare",
     },
     Step {
         name: "conformance",
@@ -202,7 +205,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "proxies",
-        proves: "behind real proxies nothing is held back, a hang-up arrives, and silence is survived",
+        proves: "behind real proxies nothing is held back, a hang-up arrives, silence is survived, and a retry with a key reserves once",
         required: true,
         tools: &[NGINX],
         run: proxies::run,
