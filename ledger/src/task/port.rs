@@ -68,7 +68,7 @@ impl TaskStore for Tasks {
     }
 
     fn on_change(&self, callback: &Arc<OnChange>) -> Result<(), TaskStoreError> {
-        Self::on_change(self, callback).map_err(|error| port_error(&error))
+        Self::on_change(self, callback).map_err(|error| TaskStoreError::from(&error))
     }
 }
 
@@ -122,8 +122,8 @@ impl TaskQueue for Tasks {
 fn answer<T: 'static>(
     work: Result<impl Future<Output = Result<T, TaskError>> + Send + 'static, TaskError>,
 ) -> Stored<T> {
-    let work = work.map_err(|error| port_error(&error));
-    Box::pin(async move { work?.await.map_err(|error| port_error(&error)) })
+    let work = work.map_err(|error| TaskStoreError::from(&error));
+    Box::pin(async move { work?.await.map_err(|error| TaskStoreError::from(&error)) })
 }
 
 fn bodies(texts: Vec<(Box<str>, Box<str>)>) -> Result<Vec<(Box<str>, Body)>, TaskError> {
@@ -192,7 +192,8 @@ impl TryFrom<&PortLease> for Lease {
 }
 
 /// What a client or worker of the port has to know. No message holds a key, an argument or a result.
-fn port_error(error: &TaskError) -> TaskStoreError {
+impl From<&TaskError> for TaskStoreError {
+    fn from(error: &TaskError) -> Self {
     match error {
         TaskError::Unknown => TaskStoreError::Unknown,
         TaskError::TooMany { limit } => TaskStoreError::TooMany { limit: *limit },
@@ -208,6 +209,7 @@ fn port_error(error: &TaskError) -> TaskStoreError {
         TaskError::TooManyWatchers { .. } => TaskStoreError::Unavailable(error.to_string().into()),
         TaskError::Ledger(error) => ledger_error(error),
     }
+}
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not the caller's fault is the store's, new kinds too")]

@@ -16,10 +16,14 @@ fn a_server_killed_between_durable_and_reply_has_made_one_task_and_a_retry_finds
         kill_one(shop, *transport, kill);
     }
     for (transport, shop) in &shops {
-        let tasks = Ledger::open(shop.ledger(), Options::default()).expect("a ledger").tasks();
-        let live = tasks.live(None, 1000).expect("a list");
-        assert_eq!(live.len(), KILLS / shops.len(), "{transport:?}: one task each, never two");
+        assert_eq!(live(shop), KILLS / shops.len(), "{transport:?}: one task each, never two");
     }
+}
+
+/// How many tasks there are.
+fn live(shop: &Shop) -> usize {
+    let tasks = Ledger::open(shop.ledger(), Options::default()).expect("a ledger").tasks();
+    tasks.live(None, 1000).expect("a list").len()
 }
 
 /// A call whose reply is never sent, the kill, and the retry against a new process, whose own reply is lost too.
@@ -30,8 +34,20 @@ fn kill_one(shop: &Shop, transport: Transport, number: usize) {
     let id = server.process.hear("durable ");
     server.process.kill();
     drop(lost);
-    if number.is_multiple_of(10) {
-        // A retry that is answered; the others are looked at in the ledger.
-        assert_eq!(shop.server(transport, &[]).task("pack", arguments()), id);
+    assert_eq!(shop.server(transport, &[]).task("pack", arguments()), id);
+}
+
+#[test]
+fn without_a_key_the_retry_makes_a_second_task_and_the_count_shows_it() {
+    for transport in BOTH {
+        let shop = Shop::new();
+        let mut server = shop.server(transport, &["--hold-replies"]);
+        let params = json!({"name": "pack", "arguments": {"parcels": 1}});
+        let lost = server.send("tools/call", params, Declares::Tasks);
+        let id = server.process.hear("durable ");
+        server.process.kill();
+        drop(lost);
+        assert_ne!(shop.server(transport, &[]).task("pack", json!({"parcels": 1})), id);
+        assert_eq!(live(&shop), 2);
     }
 }
