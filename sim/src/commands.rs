@@ -5,6 +5,7 @@
 
 mod completions;
 mod demo;
+mod herd;
 mod lab;
 mod replay;
 #[cfg(feature = "live")]
@@ -18,6 +19,7 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Args),
+    Herd(herd::Args),
     Swarm(swarm::Args),
     Replay(replay::Args),
     Lab(lab::Args),
@@ -30,6 +32,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
+        Command::Herd(args) => herd::run(&args),
         Command::Swarm(args) => swarm::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),

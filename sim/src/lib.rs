@@ -5,6 +5,7 @@
 
 pub mod demo;
 pub mod experiment;
+pub mod herd;
 pub mod lab;
 mod suggest;
 pub mod swarm;

@@ -14,12 +14,14 @@ mod connection;
 mod handed;
 #[cfg(feature = "http2")]
 mod http2;
+mod legacy;
 mod limits;
 mod listen;
 mod ports;
 mod refuse;
 mod respond;
 mod service;
+mod sessions;
 #[cfg(unix)]
 mod signals;
 mod stream;

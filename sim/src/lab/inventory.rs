@@ -3,7 +3,9 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use steady_ledger::{EffectError, EffectTx, Executed, Key, Ledger, LedgerError, Options, Reconciled, Request, Scope, Tasks};
+use steady_ledger::{
+    EffectError, EffectTx, Executed, Key, Ledger, LedgerError, Options, Reconciled, Request, Scope, Tasks,
+};
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS stock(

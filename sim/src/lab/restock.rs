@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use steady_core::kernel::Reply;
-use steady_core::kernel::tasks::{Job, TaskConfig, TaskServer, TaskStoreError, TaskTool, Unfinished, Worker, WorkerConfig};
+use steady_core::kernel::tasks::{
+    Job, TaskConfig, TaskServer, TaskStoreError, TaskTool, Unfinished, Worker, WorkerConfig,
+};
 use steady_core::rpc::RpcError;
 use steady_ledger::{Lease, Progress, TaskError};
 

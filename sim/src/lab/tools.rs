@@ -8,8 +8,8 @@ use steady_core::kernel::{Context, Reply, ToolCall, Tools};
 use steady_core::rpc::RpcError;
 use steady_ledger::{Executed, LedgerError};
 
-use super::restock::{RESTOCK, RESTOCK_SCHEMA, inventory_tasks, restock_tool};
 use super::inventory::{Inventory, KEY_ARGUMENT, Reservation, Reserved, Wanted};
+use super::restock::{RESTOCK, RESTOCK_SCHEMA, inventory_tasks, restock_tool};
 
 const RESERVE_SCHEMA: &str = r#"{
   "type": "object",

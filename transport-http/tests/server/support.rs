@@ -99,6 +99,12 @@ pub(crate) struct Fixture(Tools);
 
 impl Service for Fixture {
     fn call(&self, call: Call, cx: Context) -> Answered {
+        if &*call.method == "resources/read" {
+            return Answered::Ready(Err(RpcError::invalid_params("there is no such resource")));
+        }
+        if call.params.contains(r#""name":"asks""#) {
+            return Answered::Ready(Ok(asks(&call.params)));
+        }
         if &*call.method != "subscriptions/listen" {
             return self.0.call(call, cx);
         }
@@ -111,6 +117,17 @@ impl Service for Fixture {
 
     fn input_schema(&self, tool: &str) -> Option<&str> {
         self.0.input_schema(tool)
+    }
+}
+
+/// Asks for the roots, and answers with them.
+fn asks(params: &str) -> String {
+    let params: serde_json::Value = serde_json::from_str(params).expect("JSON");
+    match params.get("inputResponses") {
+        None => {
+            r#"{"resultType":"input_required","inputRequests":{"where":{"method":"roots/list","params":{}}}}"#.into()
+        }
+        Some(given) => format!(r#"{{"resultType":"complete","content":[],"given":{given}}}"#),
     }
 }
 

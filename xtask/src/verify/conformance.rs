@@ -36,12 +36,12 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     run_suite(cx, None)
 }
 
-/// The same, with everything that is said in files that begin with `prefix`.
-pub(super) fn record(cx: &mut Context, prefix: &Path) -> Result<(), Error> {
-    run_suite(cx, Some(prefix))
+/// The same, with everything that is said in files that begin with these prefixes.
+pub(super) fn record(cx: &mut Context, server: &Path, client: &Path) -> Result<(), Error> {
+    run_suite(cx, Some((server, client)))
 }
 
-fn run_suite(cx: &mut Context, record: Option<&Path>) -> Result<(), Error> {
+fn run_suite(cx: &mut Context, record: Option<(&Path, &Path)>) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-sim --example conformance_server")?;
     cx.line("cargo build -p mcp-steady-http --example conformance_client")?;
     let home = cx.workspace.scratch("conformance")?;
@@ -51,8 +51,8 @@ fn run_suite(cx: &mut Context, record: Option<&Path>) -> Result<(), Error> {
         let npm = Command::line("npm install --no-package-lock --no-audit --no-fund --ignore-scripts --prefix");
         cx.run(&npm.arg(&home)).map(drop)
     })?;
-    let server = run_server(cx, &home, record);
-    let client = client::run(cx, &home);
+    let server = run_server(cx, &home, record.map(|(server, _)| server));
+    let client = client::run(cx, &home, record.map(|(_, client)| client));
     server.and(client)
 }
 
@@ -69,7 +69,7 @@ fn run_server(cx: &mut Context, home: &Path, record: Option<&Path>) -> Result<()
     let command = Command::new(&program).args(["127.0.0.1:0"]);
     cx.announce(&command.to_string());
     let server = Served::start(&command)?;
-    let relay = record.map(|prefix| Relay::start(server.address(), prefix)).transpose()?;
+    let relay = record.map(|prefix| Relay::start(server.address(), Some(prefix))).transpose()?;
     let url = relay.as_ref().map_or_else(|| server.url.clone(), |relay| format!("http://{}/mcp", relay.address));
     let suite = Command::new(node(home)).arg(home.join(SUITE)).args(["server", "--url", &url]);
     let suite = suite.args(["--requirements", REVISION, "-o"]).arg(&results);
