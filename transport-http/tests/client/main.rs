@@ -6,7 +6,9 @@ mod clock;
 #[path = "../forward_proxy/mod.rs"]
 mod forward_proxy;
 mod listens;
+mod process;
 mod proxies;
+mod recovery;
 mod refusals;
 mod rows;
 mod streams;

@@ -40,12 +40,12 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     run_suite(cx, None)
 }
 
-/// The same, with everything that is said in files that begin with `prefix`.
-pub(super) fn record(cx: &mut Context, prefix: &Path) -> Result<(), Error> {
-    run_suite(cx, Some(prefix))
+/// The same, with everything that is said in files that begin with these prefixes.
+pub(super) fn record(cx: &mut Context, server: &Path, client: &Path) -> Result<(), Error> {
+    run_suite(cx, Some((server, client)))
 }
 
-fn run_suite(cx: &mut Context, record: Option<&Path>) -> Result<(), Error> {
+fn run_suite(cx: &mut Context, record: Option<(&Path, &Path)>) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-sim --example conformance_server")?;
     cx.line("cargo build -p mcp-steady-http --example conformance_client")?;
     let home = cx.workspace.scratch("conformance")?;
@@ -57,10 +57,10 @@ fn run_suite(cx: &mut Context, record: Option<&Path>) -> Result<(), Error> {
     })?;
     let server = EXPECTED.iter().try_for_each(|(revision, expected)| {
         // The schema that recordings are held against is the modern one.
-        let record = record.filter(|_| *revision == REVISION);
+        let record = record.map(|(server, _)| server).filter(|_| *revision == REVISION);
         run_server(cx, &home, (revision, expected), record)
     });
-    let client = client::run(cx, &home);
+    let client = client::run(cx, &home, record.map(|(_, client)| client));
     server.and(client)
 }
 
@@ -82,7 +82,7 @@ fn run_server(
     let command = Command::new(&program).args(["127.0.0.1:0"]);
     cx.announce(&command.to_string());
     let server = Served::start(&command)?;
-    let relay = record.map(|prefix| Relay::start(server.address(), prefix)).transpose()?;
+    let relay = record.map(|prefix| Relay::start(server.address(), Some(prefix))).transpose()?;
     let url = relay.as_ref().map_or_else(|| server.url.clone(), |relay| format!("http://{}/mcp", relay.address));
     let suite = Command::new(node(home)).arg(home.join(SUITE)).args(["server", "--url", &url]);
     let suite = suite.args(["--requirements", revision, "-o"]).arg(&results);
