@@ -5,6 +5,7 @@
 
 mod completions;
 mod demo;
+mod evidence;
 mod herd;
 mod lab;
 mod replay;
@@ -25,6 +26,7 @@ pub(crate) enum Command {
     Replay(replay::Args),
     Lab(lab::Args),
     Review(review::Args),
+    Evidence(evidence::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
@@ -39,6 +41,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Review(args) => review::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod evidence;
 pub mod experiment;
 pub mod herd;
 pub mod lab;

@@ -11,6 +11,7 @@ mod conformance;
 mod context;
 mod demo;
 mod dialogue;
+mod evidence;
 mod interop;
 mod invariants;
 mod outside;
@@ -104,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     let result = workspace.target.join("verify.json");
     let mut cx = Context::new(workspace, console, live)?;
     let rows: Vec<StepRow> = selected.into_iter().map(|step| run_step(step, options.ci, &mut cx)).collect();
-    let report = Report::new(rows, cx.into_statements());
+    let report = Report::new(rows, cx.statements());
     report.write(&result)?;
     if options.json {
         Console::stdout().say(&report.json());

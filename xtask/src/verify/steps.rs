@@ -6,7 +6,9 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, swarm, tidy};
+use super::{
+    compare, conformance, demo, evidence, interop, invariants, outside, proxies, schema, statements, swarm, tidy,
+};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -210,6 +212,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[NGINX],
         run: proxies::run,
         next: "the settings of each proxy are in xtask/src/verify/proxies/kinds.rs, the server in transport-http/examples/proxied.rs",
+    },
+    Step {
+        name: "evidence",
+        proves: "the records of target/evidence are the same in two runs, and answer every demand of the readiness verdict",
+        required: true,
+        tools: &[],
+        run: evidence::run,
+        next: "run the command that the finding or the file names; the records are made in sim/src/evidence",
     },
 ];
 
