@@ -98,6 +98,9 @@ fn simpler(event: Event) -> Vec<Event> {
         }
         Event::Cancel { .. }
         | Event::Drop { .. }
+        | Event::Listen { .. }
+        | Event::Unlisten { .. }
+        | Event::Change
         | Event::Delay { .. }
         | Event::Hold { .. }
         | Event::Release { .. }
