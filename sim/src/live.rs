@@ -4,18 +4,30 @@ mod session;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use steady_http::{ServeConfig, run_http_with};
-use steady_sim::lab::{Inventory, inventory_server};
+use steady_ledger::Background;
+use steady_sim::lab::{Inventory, inventory_server, restock_worker};
 use steady_stdio::{StdioConfig, run_stdio_with};
 
 pub(crate) use session::session;
+
+/// How long a task waits for a worker that is lost: short, so that a restart can be watched.
+const LEASE: Duration = Duration::from_secs(2);
 
 /// Serves the inventory over HTTP at this address, or over standard input and output.
 pub(crate) fn serve(http: Option<&str>, ledger: &Path, principal: &str) -> ExitCode {
     let inventory = match Inventory::open(ledger, principal) {
         Ok(inventory) => inventory,
         Err(error) => return crate::show::failed(&format!("{}: {error}", ledger.display())),
+    };
+    let worker = restock_worker(&inventory, &format!("{principal}-{}", std::process::id()), LEASE);
+    let working = Background::start("restock", |timer, stop| async move { worker.run(&timer, stop).await });
+    // It ends with the process: what it has begun goes on in the next one.
+    let _working = match working {
+        Ok(working) => working,
+        Err(error) => return crate::show::failed(&format!("no thread for the worker: {error}")),
     };
     let shop = inventory_server(inventory);
     match http {

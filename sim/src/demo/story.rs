@@ -39,7 +39,7 @@ impl Service for Busy {
                 Answer::Ready(outcome) => outcome,
                 Answer::Later(future) => future.await,
                 Answer::Blocking(job) => job(),
-                _ => Err(steady_core::rpc::RpcError::internal("an answer of a new kind")),
+                Answer::Listen(_) | _ => Err(steady_core::rpc::RpcError::internal("an answer of another kind")),
             }
         })
     }
