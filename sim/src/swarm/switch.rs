@@ -395,16 +395,16 @@ impl Observer for ClientSide {
 /// the first.
 fn forged_request(line: &str, mutant: Option<Mutant>) -> Option<String> {
     let Ok(Message::Request { id: RequestId::Integer(id), .. }) = rpc::parse(line) else { return None };
-    match mutant? {
-        Mutant::NewKey => {
-            let (before, after) = line.split_at(line.find("\"key-")? + 5);
-            let digits = after.bytes().take_while(u8::is_ascii_digit).count();
-            let (key, after) = after.split_at(digits);
-            Some(format!("{before}{key}.{id}{after}"))
-        }
-        Mutant::ReusesIds => Some(line.replacen(&format!("\"id\":{id},"), "\"id\":1,", 1)),
-        _ => None,
+    if mutant == Some(Mutant::ReusesIds) {
+        return Some(line.replacen(&format!("\"id\":{id},"), "\"id\":1,", 1));
     }
+    if mutant != Some(Mutant::NewKey) {
+        return None;
+    }
+    let (before, after) = line.split_at(line.find("\"key-")? + 5);
+    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+    let (key, after) = after.split_at(digits);
+    Some(format!("{before}{key}.{id}{after}"))
 }
 
 /// Carries a client's POSTs to the replicas.

@@ -14,6 +14,7 @@ use steady_core::kernel::client::{Caller, Canceller};
 use steady_core::time::Instant;
 
 use super::client::{self, Told};
+use super::floor::name;
 use super::journal::{Check, Coverage, Log, Violation};
 use super::mutant::Mutant;
 use super::script::{Event, Form, Script, Server, Tool, Way, World};
@@ -486,37 +487,5 @@ impl System {
         }
         let deadline = self.log.lock().last_deadline();
         self.run_until(deadline.max(self.executor.now()));
-    }
-}
-
-/// The kind of an event, for the coverage.
-const fn name(event: &Event) -> &'static str {
-    match event {
-        Event::Call { .. } => "event: call",
-        Event::Cancel { .. } => "event: cancel",
-        Event::Drop { .. } => "event: drop",
-        Event::Listen { .. } => "event: listen",
-        Event::Unlisten { .. } => "event: unlisten",
-        Event::Change => "event: change",
-        Event::Wait { .. } => "event: wait",
-        Event::Step { .. } => "event: step",
-        Event::Delay { .. } => "event: delay",
-        Event::Hold { .. } => "event: hold",
-        Event::Release { .. } => "event: release",
-        Event::Cut { .. } => "event: cut",
-        Event::StopReading { .. } => "event: stop-reading",
-        Event::Read { .. } => "event: read",
-        Event::Freeze(_) => "event: freeze",
-        Event::Thaw(_) => "event: thaw",
-        Event::Crash(_) => "event: crash",
-        Event::DieInCommit { .. } => "event: die-in-commit",
-        Event::Drain(_) => "event: drain",
-        Event::Restart(_) => "event: restart",
-        Event::CrashClient { .. } => "event: crash-client",
-        Event::RestartClient { .. } => "event: restart-client",
-        Event::Close { .. } => "event: close",
-        Event::Clock { .. } => "event: clock",
-        Event::Double { .. } => "event: double",
-        Event::Disk { .. } => "event: disk",
     }
 }
