@@ -4,12 +4,16 @@ mod session;
 
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
-use steady_http::{ServeConfig, run_http_with};
-use steady_sim::lab::{Inventory, inventory_server};
+use steady_http::{Hub, ServeConfig, run_http_with};
+use steady_sim::lab::{Inventory, StockWatch, inventory_server_with};
 use steady_stdio::{StdioConfig, run_stdio_with};
 
 pub(crate) use session::session;
+
+/// How often the ledger is looked at for what other processes change, while somebody is subscribed.
+const LOOK: Duration = Duration::from_millis(250);
 
 /// Serves the inventory over HTTP at this address, or over standard input and output.
 pub(crate) fn serve(http: Option<&str>, ledger: &Path, principal: &str) -> ExitCode {
@@ -17,7 +21,16 @@ pub(crate) fn serve(http: Option<&str>, ledger: &Path, principal: &str) -> ExitC
         Ok(inventory) => inventory,
         Err(error) => return crate::show::failed(&format!("{}: {error}", ledger.display())),
     };
-    let shop = inventory_server(inventory);
+    let hub = Hub::new();
+    let mut watch = StockWatch::new(inventory.clone(), hub.clone());
+    // It ends with the process; a ledger that cannot be read for a while is looked at again.
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(LOOK);
+            let _changed_or_unread = watch.look();
+        }
+    });
+    let shop = inventory_server_with(inventory, &hub);
     match http {
         None => {
             let mut config = StdioConfig::default();

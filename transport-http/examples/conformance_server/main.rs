@@ -3,7 +3,6 @@
 
 mod catalog;
 mod input;
-mod listen;
 mod tools;
 
 use std::process::ExitCode;
@@ -11,11 +10,11 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use steady_http::steady_core::rpc::{PROTOCOL_VERSION, method};
-use steady_http::{Answer, Call, Context, Outcome, RpcError, Service, run_http};
+use steady_http::{Answer, Call, Context, Hub, HubConfig, Kinds, Outcome, RpcError, Service, run_http};
 
 /// The server's state: nothing about its clients, only what changed and the key of its states.
 struct Conformance {
-    changes: listen::Changes,
+    changes: Hub,
     states: Arc<input::States>,
 }
 
@@ -52,7 +51,7 @@ impl Service for Conformance {
             method::DISCOVER => discover(),
             method::TOOLS_LIST => cacheable(json!({"tools": tools::listed()})),
             method::TOOLS_CALL => return self.tool(call, cx),
-            method::LISTEN => return self.changes.listen(&call, cx),
+            method::LISTEN => return self.changes.listen(&call, &cx),
             "resources/list" => cacheable(json!({"resources": catalog::resources()})),
             "resources/templates/list" => cacheable(json!({"resourceTemplates": catalog::templates()})),
             "resources/read" => catalog::read(&call),
@@ -74,5 +73,6 @@ fn main() -> ExitCode {
         Ok(states) => Arc::new(states),
         Err(error) => panic!("no randomness for the key of the states: {error}"),
     };
-    run_http(Conformance { changes: listen::Changes::default(), states }, address.as_str())
+    let changes = Hub::with_config(HubConfig { offers: Kinds::TOOLS | Kinds::PROMPTS, ..HubConfig::default() });
+    run_http(Conformance { changes, states }, address.as_str())
 }

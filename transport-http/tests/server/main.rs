@@ -9,4 +9,5 @@ mod rules;
 mod security;
 mod shutdown;
 mod streams;
+mod subscriptions;
 mod support;
