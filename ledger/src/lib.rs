@@ -49,6 +49,7 @@
 
 pub mod admin;
 mod audit;
+mod background;
 mod effect;
 mod error;
 mod external;
@@ -74,6 +75,7 @@ mod transaction;
 mod writer;
 
 pub use audit::{Action, AuditEntry};
+pub use background::{Background, Stop};
 pub use effect::{EffectError, EffectTx, ReadTx};
 pub use error::{BoxError, LedgerError};
 pub use external::{Attempt, Begun, External, InDoubt, Resolved, Upstream};

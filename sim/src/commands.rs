@@ -6,8 +6,10 @@
 mod completions;
 mod demo;
 mod lab;
+mod replay;
 #[cfg(feature = "live")]
 mod serve;
+mod swarm;
 
 use std::process::ExitCode;
 
@@ -16,6 +18,8 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Args),
+    Swarm(swarm::Args),
+    Replay(replay::Args),
     Lab(lab::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
@@ -26,6 +30,8 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
+        Command::Swarm(args) => swarm::run(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),

@@ -7,5 +7,6 @@ pub mod demo;
 pub mod experiment;
 pub mod lab;
 mod suggest;
+pub mod swarm;
 pub mod wire;
 pub mod world;

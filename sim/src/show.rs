@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use steady_sim::demo::{Report, Section};
+use steady_sim::swarm::Violation;
 
 /// Says that a command could not do its work. Exit code 2, as for a wrong command line.
 #[expect(clippy::print_stderr, reason = "errors of a command go to standard error")]
@@ -25,8 +26,13 @@ pub(crate) fn report(report: &Report, json: bool, verbose: bool) -> ExitCode {
         let paint = Paint(out.is_terminal());
         people(&mut out, report, paint, verbose)
     };
+    exit(printed, report.holds())
+}
+
+/// How a command ends that has printed what it found.
+pub(crate) fn exit(printed: io::Result<()>, holds: bool) -> ExitCode {
     match printed {
-        Ok(()) if !report.holds() => ExitCode::FAILURE,
+        Ok(()) if !holds => ExitCode::FAILURE,
         printed => finished(printed),
     }
 }
@@ -39,6 +45,12 @@ pub(crate) fn finished(printed: io::Result<()>) -> ExitCode {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => failed(&format!("cannot write: {error}")),
     }
+}
+
+/// A broken promise in one line.
+pub(crate) fn violation(violation: &Violation) -> String {
+    let check = serde_json::to_value(violation.check).unwrap_or_default();
+    format!("{} at {} ms: {}", check.as_str().unwrap_or_default(), violation.at / 1_000_000, violation.what)
 }
 
 /// Reads a file that a person wrote, or standard input for `-`: at most `longest` bytes, in UTF-8.

@@ -49,6 +49,66 @@ fn a_shell_is_told_every_command() {
     assert_eq!(code, Some(2));
     assert!(err.contains("bash"), "it names the shells that it knows: {err}");
 }
+
+#[test]
+fn the_swarm_prints_figures_and_the_same_hash_in_each_process() {
+    let run = |jobs: &str| {
+        let (code, out, err) = steady_sim(&["swarm", "--seeds", "0..12", "--jobs", jobs, "--json"]);
+        assert_eq!(code, Some(0), "{out}{err}");
+        let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!(report["holds"], true);
+        assert_eq!(report["seeds"], 12);
+        assert!(report["requests_per_minute"].as_u64().is_some_and(|figure| figure > 0));
+        (report["hash"].clone(), report["requests"].clone())
+    };
+    assert_eq!(run("1"), run("2"));
+    let (code, out, _) = steady_sim(&["swarm", "--seeds", "5..7"]);
+    assert_eq!(code, Some(0));
+    assert!(out.contains("every promise was kept") && out.contains("requests at servers"), "{out}");
+}
+
+#[test]
+fn a_failure_is_written_and_replayed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = dir.path().to_str().expect("text");
+    let (code, out, err) =
+        steady_sim(&["swarm", "--seeds", "0..50", "--mutant", "answers-twice", "--out", place, "--json"]);
+    assert_eq!(code, Some(1), "{err}");
+    let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let file = report["events_file"].as_str().expect("a file");
+    let (code, out, _) = steady_sim(&["replay", file]);
+    assert_eq!(code, Some(1));
+    assert!(out.contains("one-final") && out.contains("< server") && out.contains("FAILED"), "{out}");
+    let (code, out, _) = steady_sim(&["replay", file, "--json"]);
+    assert_eq!(code, Some(1));
+    let replay: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(replay["violations"][0]["check"], "one-final");
+    assert!(replay["trace"].as_array().is_some_and(|trace| trace.len() > 4));
+}
+
+#[test]
+fn bad_input_of_the_swarm_is_explained() {
+    let refused = |arguments: &[&str]| {
+        let (code, _, err) = steady_sim(arguments);
+        assert_eq!(code, Some(2), "{arguments:?}: {err}");
+        assert!(!err.contains("panicked"), "{err}");
+        err
+    };
+    assert!(refused(&["swarm", "--seeds", "9..3"]).contains("A must be below B"));
+    assert!(refused(&["swarm", "--seeds", "many"]).contains("0..200"));
+    assert!(refused(&["swarm", "--seeds=-1..3"]).contains("0..200"));
+    assert!(refused(&["swarm", "--jobs", "0"]).contains("1..=256"));
+    assert!(refused(&["swarm", "--mutant", "gremlin"]).contains("answers-twice"));
+    assert!(refused(&["replay", "/no/such/file"]).contains("/no/such/file"));
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("bad.events");
+    std::fs::write(&file, "{\"clients\":[\"carrier-pigeon\"]}\n").expect("it is written");
+    let err = refused(&["replay", file.to_str().expect("text")]);
+    assert!(err.contains("bad.events: line 1: unknown variant `carrier-pigeon`"), "{err}");
+    std::fs::write(&file, [0xff, 0xfe]).expect("it is written");
+    assert!(refused(&["replay", file.to_str().expect("text")]).contains("bad.events"));
+}
+
 #[test]
 fn the_lab_has_a_row_for_each_request_and_d_differs_in_the_signal() {
     let (code, out, err) = steady_sim(&["lab"]);

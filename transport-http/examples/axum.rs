@@ -3,9 +3,7 @@
 //! On ctrl-c listens end with their result, and pending answers get to leave. axum's own server does not always see that a
 //! client is gone; `steady_http::Server` does.
 
-use axum::Router;
-use axum::routing::get;
-use axum::serve::ListenerExt;
+use axum::{Router, routing::get, serve::ListenerExt};
 use steady_http::{HttpConfig, HttpService, Reply, Tools};
 
 #[tokio::main]

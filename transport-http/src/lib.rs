@@ -24,11 +24,17 @@
 //! | the client hangs up or half-closes, at any moment | the handler is told, and is dropped after its grace period (rule C1) |
 //! | the client stays and does not read | progress coalesces; after [`ServeConfig::write_stall`] it counts as gone |
 //! | more requests, streams or bytes than allowed | 429 with `Retry-After`, 503, 413, 431 |
+//! | [`ServerConfig::shutdown`] is thrown; SIGTERM or SIGINT under [`run_http`] | listens end with their result (rule L4), new requests are 503, pending ones have their time and then get one error (rule C8) |
+//! | a request carries `Idempotency-Key` | [`ToolCall::idempotency_key`] finds it, and refuses it if another place says otherwise |
 //!
 //! The third row is complete under [`Server`], which watches the socket itself. Mounted into another server, the service
 //! learns of a hang-up when that server drops the response: hyper stops reading while bytes wait that it has not asked
 //! for, a pipelined request for instance, and then notices only when it next writes. What nginx, HAProxy, Apache and Caddy
 //! need in front of it is in `PROXIES.md` beside this crate's manifest.
+//!
+//! With the feature `http2` (not on by default: it adds h2 and the crates that it needs) [`Server`] speaks HTTP/2 with prior
+//! knowledge on the same port. Each request is a stream then: a reset, or the loss of the connection, is the hang-up, and the
+//! other streams go on. [`ServeConfig::max_streams`] bounds them.
 //!
 //! The client (feature `client`, on by default; `https` with the feature `tls`) is in the module `client`.
 #![forbid(unsafe_code)]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   listen ── accepts ──► connection: hyper over `wire`, and a watch for the hang-up that hyper does not see
-//!                             │
+//!                         http2: the same, each request a stream
+//!                             │                                                                         ▲ `handed`: a stream
 //!   axum, hyper, … ───────────┴─► service ──► respond: check, then Exchange ──► Body: one JSON object, or `stream`
 //! ```
 
@@ -13,12 +14,14 @@ mod connection;
 mod handed;
 #[cfg(feature = "http2")]
 mod http2;
+mod legacy;
 mod limits;
 mod listen;
 mod ports;
 mod refuse;
 mod respond;
 mod service;
+mod sessions;
 #[cfg(unix)]
 mod signals;
 mod stream;

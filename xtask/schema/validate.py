@@ -6,7 +6,8 @@ RECORDS is a folder with two files for each connection, what the client sent and
 what the server sent: NAME.http.client, NAME.http.server, NAME.stdio.client,
 NAME.stdio.server. The messages of the side that NAME begins with are validated;
 those of the other side only say which request a result belongs to. At the end
-each kind of message is spoiled once, and must be refused.
+each kind of message that a side sent over a transport, and each method of its
+requests, is spoiled once, and must be refused.
 """
 
 import copy
@@ -20,6 +21,15 @@ from pathlib import Path
 from jsonschema import Draft202012Validator
 
 SHOWN = 20
+# What must have been recorded, or nothing is proven about it.
+REQUESTS = ["server/discover", "tools/list", "tools/call"]
+SAID = ["result", "error", "notifications/progress"]
+WANTED = [
+    *(("stdio", "client", what) for what in [*REQUESTS, "notifications/cancelled"]),
+    *(("HTTP", "client", what) for what in [*REQUESTS, "subscriptions/listen"]),
+    *(("stdio", "server", what) for what in SAID),
+    *(("HTTP", "server", what) for what in [*SAID, "notifications/subscriptions/acknowledged"]),
+]
 
 
 class Schema:
@@ -138,16 +148,14 @@ def of_stdio(client, server):
 
 
 def kind(message):
-    """What is spoiled in its own way."""
-    if "method" in message:
-        return "request" if "id" in message else message["method"]
-    return "error" if "error" in message else "result"
+    """What a message is."""
+    return message.get("method") or ("error" if "error" in message else "result")
 
 
 def spoiled(message):
     """The message with one fault that its kind can have."""
     bad = copy.deepcopy(message)
-    if kind(bad) == "request":
+    if "method" in bad and "id" in bad:
         bad["params"]["_meta"].pop("io.modelcontextprotocol/protocolVersion")
     elif kind(bad) == "error":
         bad["id"] = None
@@ -170,7 +178,7 @@ def main():
     counts, samples, findings = Counter(), {}, []
     for path in sorted(Path(sys.argv[2]).glob("*.client")):
         other = path.with_suffix(".server")
-        read = of_http if path.stem.endswith(".http") else of_stdio
+        transport, read = ("HTTP", of_http) if path.stem.endswith(".http") else ("stdio", of_stdio)
         for side, message, text, method in read(path.read_bytes(), other.read_bytes()):
             if not path.name.startswith(side):
                 continue
@@ -178,24 +186,24 @@ def main():
                 findings.append(f"{path.stem}: not a message: {text[:200]!r}")
                 continue
             name = schema.name(message, method)
-            counts[side, name] += 1
+            counts[transport, side, name] += 1
             faults = schema.faults(message, name)
             if faults:
                 findings.append(f"{path.stem}: {name}: {faults[0][:200]}: {json.dumps(message)[:400]}")
             else:
-                samples.setdefault((side, kind(message)), (message, name))
-    for (side, name), count in sorted(counts.items(), key=str):
-        print(f"{count:6} {side} {name}")
-    for (side, what), (message, name) in sorted(samples.items()):
+                samples.setdefault((transport, side, kind(message)), (message, name))
+    for (transport, side, name), count in sorted(counts.items(), key=str):
+        print(f"{count:6} {side} {name} over {transport}")
+    for (transport, side, what), (message, name) in sorted(samples.items()):
         if not schema.faults(spoiled(message), name):
-            findings.append(f"a spoiled {what} of a {side} passes: the check proves nothing")
+            findings.append(f"a spoiled {what} of a {side} over {transport} passes: the check proves nothing")
     if next(of_stdio(b"", b"a line of a log\n"))[1] is not None:
         findings.append("a line that is no message passes: the check proves nothing")
-    for wanted in [("server", "result"), ("server", "error"), ("server", "notifications/progress"),
-                   ("server", "notifications/subscriptions/acknowledged"), ("client", "request"),
-                   ("client", "notifications/cancelled")]:
-        if wanted not in samples:
-            findings.append(f"no {wanted[1]} of a {wanted[0]} was recorded")
+    for transport, side, what in WANTED:
+        if (transport, side, what) not in samples:
+            findings.append(f"no {what} of a {side} over {transport} was recorded")
+    if ("HTTP", "client", "notifications/cancelled") in samples:
+        findings.append("a client over HTTP cancels by a message (rule C1)")
     print(f"{sum(counts.values())} messages, {len(samples)} kinds spoiled, {len(findings)} findings")
     print("\n".join(findings[:SHOWN]))
     return 1 if findings else 0

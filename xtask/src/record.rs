@@ -1,29 +1,35 @@
-//! Recorders: a relay in front of a server's socket, and a program between a client and the server that it starts. They
-//! write what each side sends to a file of its own, byte by byte as it came.
+//! Recorders: a relay in front of a server's socket, a program between a client and the server that it starts, and one that
+//! starts a client with such a relay. They write what each side sends to a file of its own, byte by byte as it came.
 
 use crate::error::Error;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
-use std::sync::Arc;
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 
-/// Stand between a client and the server that it starts, and record what both say
+/// Stand between a client and its server, and record what both say
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// The two files begin with this
+    /// The command is a client, and its last argument is the URL of its server
+    #[arg(long)]
+    http: bool,
+    /// The files begin with this
     prefix: PathBuf,
-    /// The server
+    /// The server, or with --http the client
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
     command: Vec<String>,
 }
 
-/// Runs the server between two pipes; its exit code is ours.
+/// Runs the server between two pipes, or the client in front of a relay; its exit code is ours.
 pub(crate) fn run(options: &Options) -> Result<ExitCode, Error> {
     let Some((program, args)) = options.command.split_first() else { return Ok(ExitCode::FAILURE) };
+    if options.http {
+        return run_client(&options.prefix, program, args);
+    }
     let prefix = format!("{}-{}.stdio", options.prefix.display(), std::process::id());
     let (mut asked, mut said) = files(&prefix)?;
     let spawned = Command::new(program).args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -36,8 +42,24 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode, Error> {
         copy(&mut from, &mut io::stdout(), &mut said);
     }
     let status = child.wait().map_err(|why| Error::check(format!("{program}: {why}")))?;
+    Ok(exit_code(status))
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    code.map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+fn run_client(prefix: &Path, program: &str, args: &[String]) -> Result<ExitCode, Error> {
+    let no_url = || Error::check("the last argument is to be http://HOST:PORT/PATH");
+    let (url, args) = args.split_last().ok_or_else(no_url)?;
+    let rest = url.strip_prefix("http://").ok_or_else(no_url)?;
+    let (server, path) = rest.split_once('/').unwrap_or((rest, ""));
+    let relay = Relay::start(server, Some(&prefix.with_extension(std::process::id().to_string())))?;
+    let url = format!("http://{}/{path}", relay.address);
+    let status = Command::new(program).args(args).arg(url).status();
+    let status = status.map_err(|why| Error::Spawn { program: program.to_string(), why: why.to_string() })?;
+    Ok(exit_code(status))
 }
 
 fn files(prefix: &str) -> Result<(File, File), Error> {
@@ -49,7 +71,7 @@ fn files(prefix: &str) -> Result<(File, File), Error> {
 }
 
 /// Copies as it comes, to the file first: a peer that is killed by what it reads must not be ahead of the record.
-fn copy(from: &mut impl Read, to: &mut impl Write, file: &mut File) {
+fn copy(from: &mut impl Read, to: &mut impl Write, file: &mut impl Write) {
     let mut bytes = [0; 1 << 14];
     while let Ok(read @ 1..) = from.read(&mut bytes) {
         let passed =
@@ -64,18 +86,20 @@ fn copy(from: &mut impl Read, to: &mut impl Write, file: &mut File) {
 pub(crate) struct Relay {
     /// Where it listens: `127.0.0.1:PORT`.
     pub(crate) address: String,
+    server: Arc<Mutex<String>>,
     over: Arc<AtomicBool>,
     accepting: Option<JoinHandle<()>>,
 }
 
 impl Relay {
-    /// The files of the n-th connection begin with `PREFIX-n`.
-    pub(crate) fn start(server: &str, prefix: &Path) -> Result<Self, Error> {
+    /// The files of the n-th connection begin with `PREFIX-n`; without a prefix nothing is written.
+    pub(crate) fn start(server: &str, prefix: Option<&Path>) -> Result<Self, Error> {
         let failed = |why: io::Error| Error::check(format!("no relay: {why}"));
         let listener = TcpListener::bind("127.0.0.1:0").map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?.to_string();
         let over = Arc::new(AtomicBool::new(false));
-        let (is_over, server, prefix) = (Arc::clone(&over), server.to_string(), prefix.to_path_buf());
+        let server = Arc::new(Mutex::new(server.to_string()));
+        let (is_over, current, prefix) = (Arc::clone(&over), Arc::clone(&server), prefix.map(Path::to_path_buf));
         let accepting = thread::spawn(move || {
             let mut pairs = Vec::new();
             for n in 0.. {
@@ -83,17 +107,23 @@ impl Relay {
                 if is_over.load(Ordering::SeqCst) {
                     break;
                 }
-                let (server, prefix) = (server.clone(), format!("{}-{n}.http", prefix.display()));
+                let server = current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let prefix = prefix.as_ref().map(|prefix| format!("{}-{n}.http", prefix.display()));
                 pairs.push(thread::spawn(move || {
                     // A server that is gone is a connection that ends at once.
-                    let _gone = pass(&client, &server, &prefix);
+                    let _gone = pass(&client, &server, prefix.as_deref());
                     let _closed = client.shutdown(Shutdown::Both);
                 }));
             }
             // The records are whole once this has ended.
             pairs.into_iter().for_each(|pair| drop(pair.join()));
         });
-        Ok(Self { address, over, accepting: Some(accepting) })
+        Ok(Self { address, server, over, accepting: Some(accepting) })
+    }
+
+    /// From now on connections lead to this server.
+    pub(crate) fn lead_to(&self, server: &str) {
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = server.to_string();
     }
 }
 
@@ -108,9 +138,12 @@ impl Drop for Relay {
 }
 
 /// Passes both directions on until one of them has ended; the end of either side is the end of both.
-fn pass(client: &TcpStream, server: &str, prefix: &str) -> Result<(), Error> {
+fn pass(client: &TcpStream, server: &str, prefix: Option<&str>) -> Result<(), Error> {
     let failed = |why: io::Error| Error::check(why.to_string());
-    let (mut asked, mut said) = files(prefix)?;
+    let (mut asked, mut said): (Box<dyn Write + Send>, Box<dyn Write>) = match prefix {
+        None => (Box::new(io::sink()), Box::new(io::sink())),
+        Some(prefix) => files(prefix).map(|(asked, said)| (Box::new(asked) as _, Box::new(said) as _))?,
+    };
     let server = TcpStream::connect(server).map_err(failed)?;
     client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).map_err(failed)?;
     thread::scope(|scope| {
@@ -135,7 +168,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("steady-relay-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let relay = Relay::start(&listener.local_addr().unwrap().to_string(), &folder.join("r")).unwrap();
+        let relay = Relay::start(&listener.local_addr().unwrap().to_string(), Some(&folder.join("r"))).unwrap();
         let mut client = TcpStream::connect(&relay.address).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         client.write_all(b"ask").unwrap();
@@ -150,5 +183,21 @@ mod tests {
         assert_eq!((asked, said.as_str()), (*b"ask", "say"));
         assert_eq!((kept("client"), kept("server")), ("ask".to_string(), "say".to_string()));
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_relay_is_led_to_the_next_server() {
+        let first = TcpListener::bind("127.0.0.1:0").unwrap();
+        let second = TcpListener::bind("127.0.0.1:0").unwrap();
+        let relay = Relay::start(&first.local_addr().unwrap().to_string(), None).unwrap();
+        let client = TcpStream::connect(&relay.address).unwrap();
+        drop(first.accept().unwrap());
+        assert_eq!((&client).read(&mut [0]).unwrap(), 0, "the end of a server is the end of its client");
+        relay.lead_to(&second.local_addr().unwrap().to_string());
+        let client = TcpStream::connect(&relay.address).unwrap();
+        (&client).write_all(b"?").unwrap();
+        let mut asked = [0; 1];
+        second.accept().unwrap().0.read_exact(&mut asked).unwrap();
+        assert_eq!(asked, *b"?");
     }
 }

@@ -22,6 +22,7 @@ mod source;
 mod statements;
 mod step;
 mod steps;
+mod swarm;
 mod test_log;
 mod tidy;
 

@@ -441,6 +441,12 @@ impl<S> Engine<S> {
         }
     }
 
+    /// The slot of its first request.
+    pub(super) fn first_slot(&mut self) -> Option<Arc<Slot>> {
+        let handle = self.coordinator.handles().next()?;
+        self.coordinator.seat(handle).map(|slot| Arc::clone(slot))
+    }
+
     /// Handlers that still run.
     pub(super) fn running(&self) -> usize {
         self.coordinator.stragglers()

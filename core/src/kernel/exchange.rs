@@ -68,7 +68,7 @@ impl<S: Service> Exchange<S> {
         Self::begin(service, ports, config, |engine, now| engine.admit(now, request))
     }
 
-    fn begin(
+    pub(super) fn begin(
         service: Arc<S>,
         ports: Ports,
         config: ServerConfig,

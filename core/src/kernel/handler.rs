@@ -146,7 +146,7 @@ impl Drop for HandlerTask {
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> Box<str> {
+pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Box<str> {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("the handler panicked: {}", text.unwrap_or("(no text)")).into()
 }

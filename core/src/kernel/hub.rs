@@ -14,7 +14,6 @@ mod stream;
 mod topic;
 
 use alloc::boxed::Box;
-use alloc::string::String;
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 
@@ -25,13 +24,11 @@ pub use topic::Kinds;
 use super::context::Context;
 use super::service::{Answer, Call};
 use super::sync::{Arc, Counter, Mutex};
+use super::tasks::{self, TaskAudience};
 use crate::listener;
 use crate::rpc::{RpcError, code, members};
 use crate::subscription::{Filter, FilterError, Refetch};
 use registry::Registry;
-
-/// The extension of tasks, as clients and servers name it.
-const TASKS: &str = "io.modelcontextprotocol/tasks";
 
 /// Settings of a [`Hub`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -227,12 +224,13 @@ impl Hub {
 
     fn read(&self, kinds: Kinds, call: &Call, owner: Option<&str>) -> Result<Subscription, RpcError> {
         let malformed = || RpcError::invalid_params("params.notifications must be an object: what to hear of");
-        let [notifications, meta] = members(&call.params, &["notifications", "_meta"]).ok_or_else(malformed)?;
+        let [notifications] = members(&call.params, &["notifications"]).ok_or_else(malformed)?;
         let filter = Filter::parse(notifications.ok_or_else(malformed)?)
             .map_err(|error: FilterError| RpcError::invalid_params(alloc::format!("params.notifications: {error}")))?;
         let of_tasks = |asked: &Refetch| Kinds::of(asked) == Kinds::TASKS;
-        if kinds.contains(Kinds::TASKS) && filter.refetch().iter().any(of_tasks) && !declares_tasks(meta) {
-            return Err(RpcError::missing_capability(&alloc::format!("{{\"extensions\":{{\"{TASKS}\":{{}}}}}}")));
+        if kinds.contains(Kinds::TASKS) && filter.refetch().iter().any(of_tasks) && !tasks::declares_tasks(&call.params)
+        {
+            return Err(tasks::undeclared());
         }
         let honoured = filter.refetch().iter().filter(|asked| kinds.contains(Kinds::of(asked)));
         Ok(self.subscribe(owner, honoured.cloned())?)
@@ -282,18 +280,23 @@ impl Hub {
     }
 }
 
+/// Publishes what a [`TaskFeed`](tasks::TaskFeed) brings.
+impl TaskAudience for Hub {
+    fn watched(&self) -> Vec<Box<str>> {
+        self.watched_tasks()
+    }
+
+    fn publish(&self, principal: &str, id: &str, state: &str) {
+        let owner = Some(principal).filter(|principal| !principal.is_empty());
+        // A state is an object without `_meta`: that is what the feed writes.
+        let _written_here = self.task_changed(owner, id, state);
+    }
+}
+
 impl core::fmt::Debug for Hub {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("Hub").field("config", &self.0.config).field("counters", &self.counters()).finish()
     }
-}
-
-/// Whether the client of a request with this `_meta` knows the extension of tasks (rule K5).
-fn declares_tasks(meta: Option<&str>) -> bool {
-    let within = |json: &str, name: &str| members(json, &[name]).and_then(|[member]| member).map(String::from);
-    meta.and_then(|meta| within(meta, "io.modelcontextprotocol/clientCapabilities"))
-        .and_then(|capabilities| within(&capabilities, "extensions"))
-        .is_some_and(|extensions| within(&extensions, TASKS).is_some())
 }
 
 /// A task's state, shared by all streams that it waits for.

@@ -1,7 +1,7 @@
 //! The adapter of the older revisions: it carries [`legacy`](crate::legacy) at the edge of a server.
 //!
 //! ```text
-//!   text ─► engine ── not of the modern revision ──► Door (stdio), Conversation (HTTP)
+//!   text ─► engine ── not of the modern revision ──► Door (stdio), LegacyExchange (HTTP)
 //!              ▲                                        │ a modern request, with what the session knows
 //!              └────────────────────────────────────────┘
 //!   handler ─► outcome ─► bridge: asks the client what the handler needs, calls it again, strips what is modern ─► slot
@@ -12,6 +12,10 @@
 
 mod bridge;
 mod door;
+mod exchange;
 mod session;
+mod stream;
 
 pub(super) use door::Door;
+pub use exchange::{LegacyExchange, LegacyRequest, LegacySession};
+pub use stream::LegacyStream;

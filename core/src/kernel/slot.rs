@@ -231,6 +231,20 @@ impl Slot {
         done
     }
 
+    /// Cancels the request from beside its connection, which hears of it at its next turn: at once nothing more is sent
+    /// (rule C3). Whether it was in flight.
+    pub(super) fn cancel(&self, now: Instant, reason: CancelReason) -> bool {
+        if self.handle_event(now, Event::Cancel).ended().is_none() {
+            return false;
+        }
+        let handle = self.state.lock().request.id();
+        self.queue.purge(handle);
+        self.span.cancelled(&reason);
+        self.explain(reason);
+        self.queue.tell(|signals| signals.held.push((handle, now)));
+        true
+    }
+
     /// Says why the request ended, to those who wait for its end. Without a reason of its own, the first one stays.
     pub(super) fn explain(&self, reason: CancelReason) {
         let mut state = self.state.lock();

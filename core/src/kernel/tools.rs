@@ -1,6 +1,6 @@
 //! A small tool table: name, description, JSON schema, handler. It answers `server/discover`, `tools/list`, `tools/call`.
 
-use alloc::borrow::ToOwned;
+use alloc::borrow::{Cow, ToOwned};
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -17,6 +17,7 @@ use super::context::Context;
 use super::hub::{Hub, Kinds};
 use super::resources::Resources;
 use super::service::{Answer, Call, Outcome, Service, key_text, read_json};
+use super::tasks::{self, TaskServer, TaskTool};
 use crate::idempotency::Key;
 use crate::rpc::{PROTOCOL_VERSION, RpcError, encode, method, scan};
 
@@ -50,6 +51,12 @@ impl Reply {
             .map_err(|error| RpcError::internal(format!("the result is no JSON: {error}")))?;
         Ok(Self { content: text_content(&json), structured: Some(json), is_error: false })
     }
+
+    /// The result of the tool as JSON text, without anything about a server: what a task is completed with.
+    #[must_use]
+    pub fn result(&self) -> String {
+        write(self, None)
+    }
 }
 
 fn text_content(text: &str) -> String {
@@ -70,6 +77,16 @@ pub struct ToolCall {
 }
 
 impl ToolCall {
+    /// Reads a `tools/call`: the name of the tool, and its call. For services of one's own; [`Tools`] does it by itself.
+    ///
+    /// # Errors
+    /// -32602 with what is wrong.
+    pub fn read(call: Call) -> Result<(Box<str>, Self), RpcError> {
+        let (name, arguments) = name_and_arguments(&call)?;
+        let (name, arguments) = (name.into(), arguments.into());
+        Ok((name, Self { call, arguments }))
+    }
+
     /// The arguments, a JSON object as it came; `{}` if there were none.
     #[must_use]
     pub fn raw_arguments(&self) -> &str {
@@ -95,6 +112,22 @@ impl ToolCall {
         let [found] = scan::members(&self.arguments, &[name]).ok_or_else(twice)?;
         self.call.idempotency_key(key_text(found)?.as_deref())
     }
+}
+
+/// The name and the arguments of a `tools/call`.
+fn name_and_arguments(call: &Call) -> Result<(Cow<'_, str>, &str), RpcError> {
+    let invalid = |what: &str| Err(RpcError::invalid_params(what));
+    let Some([name, arguments]) = call.members() else {
+        return invalid("params must not name a member twice");
+    };
+    let Some(name) = name.and_then(scan::text) else {
+        return invalid("params.name must be a string, the name of a tool");
+    };
+    let arguments = arguments.filter(|json| *json != "null").unwrap_or("{}");
+    if !arguments.starts_with('{') {
+        return invalid("arguments must be an object");
+    }
+    Ok((name, arguments))
 }
 
 /// Answers a call; the text is the `_meta` of its result.
@@ -123,6 +156,7 @@ pub struct Tools {
     handlers: BTreeMap<Box<str>, Handler>,
     resources: Option<Resources>,
     hub: Option<Hub>,
+    tasks: Option<TaskServer>,
 }
 
 /// How long a client may keep the answers to `server/discover` and `tools/list`, in milliseconds: the table never changes
@@ -141,18 +175,14 @@ impl Tools {
     /// A server with this name and version, without tools.
     #[must_use]
     pub fn new(name: &str, version: &str) -> Self {
-        let mut meta = b"{\"io.modelcontextprotocol/serverInfo\":{\"name\":".to_vec();
-        encode::string(&mut meta, name);
-        meta.extend_from_slice(b",\"version\":");
-        encode::string(&mut meta, version);
-        meta.extend_from_slice(b"}}");
         Self {
-            meta: String::from_utf8(meta).unwrap_or_default().into(),
+            meta: server_meta(name, version),
             instructions: None,
             listed: Vec::new(),
             handlers: BTreeMap::new(),
             resources: None,
             hub: None,
+            tasks: None,
         }
     }
 
@@ -179,8 +209,9 @@ impl Tools {
     /// The changes that a client can hear of.
     fn kinds(&self) -> Kinds {
         let own = if self.resources.is_some() { Kinds::RESOURCES | Kinds::UPDATES } else { Kinds::NONE };
+        let own = if self.tasks.is_some() { own | Kinds::TASKS } else { own };
         let offered = self.hub.as_ref().map_or(Kinds::NONE, Hub::offers);
-        offered & (own | Kinds::TOOLS | Kinds::TASKS)
+        offered & (own | Kinds::TOOLS)
     }
 
     /// Adds a tool whose handler is asynchronous. `schema` is the JSON schema of its arguments, an object.
@@ -195,7 +226,7 @@ impl Tools {
     {
         let handler: Handler = Box::new(move |call, cx, meta| {
             let reply = handler(call, cx);
-            Answer::later(async move { reply.await.map(|reply| write(&reply, &meta)) })
+            Answer::later(async move { reply.await.map(|reply| write(&reply, Some(&meta))) })
         });
         self.add(name, description, schema, handler)
     }
@@ -212,7 +243,55 @@ impl Tools {
         let handler = Arc::new(handler);
         let handler: Handler = Box::new(move |call, cx, meta| {
             let handler = Arc::clone(&handler);
-            Answer::blocking(move || handler(call, cx).map(|reply| write(&reply, &meta)))
+            Answer::blocking(move || handler(call, cx).map(|reply| write(&reply, Some(&meta))))
+        });
+        self.add(name, description, schema, handler)
+    }
+
+    /// Serves tasks of this store: `tasks/get`, `tasks/update`, `tasks/cancel`, and the extension in `server/discover`.
+    #[must_use]
+    pub fn tasks(mut self, tasks: &TaskServer) -> Self {
+        self.tasks = Some(tasks.with_meta(Arc::clone(&self.meta)));
+        self
+    }
+
+    /// Adds a tool whose calls become tasks, and which a client without the extension cannot call (rule K5). A
+    /// [`Worker`](tasks::Worker) does the work, in this process or another one.
+    ///
+    /// # Panics
+    /// Like [`tool`](Self::tool), and if [`tasks`](Self::tasks) was not called before.
+    #[must_use]
+    pub fn task_tool(self, name: &str, description: &str, schema: &str, task: TaskTool) -> Self {
+        let refuse = |_: ToolCall, _: Context| core::future::ready(Err(tasks::undeclared()));
+        self.task_or_inline_tool(name, description, schema, task, refuse)
+    }
+
+    /// Adds a tool whose calls become tasks where the client declared the extension on the call, and are answered by
+    /// `inline` where it did not (rule K1).
+    ///
+    /// # Panics
+    /// Like [`task_tool`](Self::task_tool).
+    #[must_use]
+    pub fn task_or_inline_tool<F, R>(
+        self,
+        name: &str,
+        description: &str,
+        schema: &str,
+        task: TaskTool,
+        inline: F,
+    ) -> Self
+    where
+        F: Fn(ToolCall, Context) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Reply, RpcError>> + Send + 'static,
+    {
+        let Some(server) = self.tasks.clone() else { panic!("the tool {name:?} makes tasks: call `tasks` before") };
+        let operation: Box<str> = name.into();
+        let handler: Handler = Box::new(move |call, cx, meta| {
+            if tasks::declares_tasks(&call.call.params) {
+                return server.create(&operation, &task, &call, &cx);
+            }
+            let reply = inline(call, cx);
+            Answer::later(async move { reply.await.map(|reply| write(&reply, Some(&meta))) })
         });
         self.add(name, description, schema, handler)
     }
@@ -247,8 +326,12 @@ impl Tools {
             (false, true) => ",\"resources\":{\"subscribe\":true}",
             (false, false) => ",\"resources\":{}",
         };
+        let extensions = self
+            .tasks
+            .as_ref()
+            .map_or_else(String::new, |_| format!(",\"extensions\":{{\"{}\":{{}}}}", tasks::EXTENSION));
         let mut out = format!(
-            "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{{tools}}}{resources}}},"
+            "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{{tools}}}{resources}{extensions}}},"
         )
         .into_bytes();
         if let Some(text) = &self.instructions {
@@ -279,22 +362,15 @@ impl Tools {
             (method::RESOURCE_TEMPLATES_LIST, Some(resources), _) => {
                 Answer::Ready(resources.templates(&self.meta, TTL_MS))
             }
-            (other, ..) => Answer::Ready(Err(RpcError::method_not_found(other))),
+            (other, ..) => {
+                let not_found = || Answer::Ready(Err(RpcError::method_not_found(other)));
+                self.tasks.as_ref().and_then(|tasks| tasks.answer(&call, &cx)).unwrap_or_else(not_found)
+            }
         }
     }
 
     fn call_tool(&self, call: Call, cx: Context) -> Result<Answer, RpcError> {
-        let invalid = |what: &str| Err(RpcError::invalid_params(what));
-        let Some([name, arguments]) = call.members() else {
-            return invalid("params must not name a member twice");
-        };
-        let Some(name) = name.and_then(scan::text) else {
-            return invalid("params.name must be a string, the name of a tool");
-        };
-        let arguments = arguments.filter(|json| *json != "null").unwrap_or("{}");
-        if !arguments.starts_with('{') {
-            return invalid("arguments must be an object");
-        }
+        let (name, arguments) = name_and_arguments(&call)?;
         let Some(handler) = self.handlers.get(name.as_ref()) else {
             return Err(RpcError::invalid_params(format!("there is no tool {name:?}; see tools/list")));
         };
@@ -303,12 +379,23 @@ impl Tools {
     }
 }
 
-fn write(reply: &Reply, meta: &str) -> String {
+/// `_meta` of every result of a server with this name and version (rule M8).
+pub(super) fn server_meta(name: &str, version: &str) -> Arc<str> {
+    let mut meta = b"{\"io.modelcontextprotocol/serverInfo\":{\"name\":".to_vec();
+    encode::string(&mut meta, name);
+    meta.extend_from_slice(b",\"version\":");
+    encode::string(&mut meta, version);
+    meta.extend_from_slice(b"}}");
+    String::from_utf8(meta).unwrap_or_default().into()
+}
+
+fn write(reply: &Reply, meta: Option<&str>) -> String {
     /// More than the names and braces take.
     const AROUND: usize = 96;
     let Reply { content, structured, is_error } = reply;
     let structured = structured.as_deref();
-    let mut out = String::with_capacity(AROUND + content.len() + structured.map_or(0, str::len) + meta.len());
+    let length = [Some(&**content), structured, meta].into_iter().flatten().map(str::len).sum::<usize>();
+    let mut out = String::with_capacity(AROUND + length);
     out.push_str("{\"resultType\":\"complete\",\"content\":");
     out.push_str(content);
     if let Some(json) = structured {
@@ -318,8 +405,10 @@ fn write(reply: &Reply, meta: &str) -> String {
     if *is_error {
         out.push_str(",\"isError\":true");
     }
-    out.push_str(",\"_meta\":");
-    out.push_str(meta);
+    if let Some(json) = meta {
+        out.push_str(",\"_meta\":");
+        out.push_str(json);
+    }
     out.push('}');
     out
 }

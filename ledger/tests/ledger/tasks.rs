@@ -3,6 +3,7 @@
 mod client;
 mod doubt;
 mod inputs;
+mod kernel;
 mod model;
 mod port;
 mod races;

@@ -1,10 +1,14 @@
-"""Drives an MCP server over stdio with the Python SDK, at revision 2026-07-28.
+"""Drives an MCP server with the Python SDK, at revision 2026-07-28.
 
 usage: python_client.py SERVER [ARG...]
+       python_client.py http://HOST:PORT/PATH
 
-The arguments are the command line of the server. Each check that holds prints
-`ok NAME`; the first one that does not prints `FAILED NAME: why` and the exit
-code is 1. `cargo xtask verify --only interop` installs the SDK and runs this.
+The arguments are the command line of a server over stdio, or where one serves
+over HTTP. Each check that holds prints `ok NAME`; the first one that does not
+prints `FAILED NAME: why` and the exit code is 1. Over HTTP, whoever started this
+kills the server at the line `kill`, starts it at the line `start`, and answers
+each with a line. `cargo xtask verify --only interop` installs the SDK and runs
+this.
 """
 
 import json
@@ -57,6 +61,13 @@ async def count(client, to, on_progress=None):
     """Calls the tool that counts slowly and reports each step."""
     arguments = {"to": to, "interval_ms": 20}
     return await client.call_tool("slow_count", arguments, progress_callback=on_progress)
+
+
+async def check_tools(client):
+    """The tools that are called below are there."""
+    tools = {tool.name for tool in (await client.list_tools()).tools}
+    wanted = {"reserve_inventory", "slow_count"}
+    check("tools_are_listed", wanted <= tools, f"got {sorted(tools)}")
 
 
 async def check_keyed_call(client):
@@ -155,9 +166,8 @@ async def check_kill(command, scratch):
     check("kill_9_fails_the_pending_call", failed, f"{outcome}")
 
 
-async def check_restart(command, reservation):
+async def check_restart(server, reservation):
     """The next process on the same ledger knows the key of the one that was killed."""
-    server = StdioServerParameters(command=command[0], args=command[1:])
     async with connect(server) as client:
         again = await check_keyed_call(client)
     check("the_next_process_knows_the_key", again == reservation, f"{reservation} then {again}")
@@ -168,9 +178,7 @@ async def run(command):
     with tempfile.TemporaryDirectory() as scratch:
         status = Path(scratch) / "status"
         async with connect(through_shell(KEEP_STATUS, status, command)) as client:
-            tools = {tool.name for tool in (await client.list_tools()).tools}
-            wanted = {"reserve_inventory", "slow_count"}
-            check("tools_are_listed", wanted <= tools, f"got {sorted(tools)}")
+            await check_tools(client)
             reservation = await check_keyed_call(client)
             await check_progress(client)
             await check_cancellation(client)
@@ -181,7 +189,51 @@ async def run(command):
         code = status.read_text().strip()
         check("server_exits_with_0", code == "0", f"exit code {code}")
         await check_kill(command, scratch)
-        await check_restart(command, reservation)
+        await check_restart(StdioServerParameters(command=command[0], args=command[1:]), reservation)
+    print(f"reservation {reservation}", flush=True)
+
+
+async def demand(what):
+    """Has the server killed or started."""
+    print(what, flush=True)
+    heard = await anyio.to_thread.run_sync(sys.stdin.readline)
+    if not heard:
+        raise CheckFailed(f"nobody heard {what!r}")
+
+
+async def check_kill_http(client):
+    """A server killed in the middle of a call: the call fails, nobody waits."""
+    killed, outcome = False, None
+    with anyio.fail_after(TIMEOUT_S):
+
+        async def on_progress(progress, total, message):
+            nonlocal killed
+            if not killed:
+                killed = True
+                await demand("kill")
+
+        try:
+            outcome = await count(client, 1000, on_progress)
+        except Exception as error:
+            outcome = error
+    check("killed_mid_call", killed, "no progress, so nothing to kill")
+    failed = isinstance(outcome, Exception) and not isinstance(outcome, TimeoutError)
+    check("kill_9_fails_the_pending_call", failed, f"{outcome}")
+
+
+async def run_http(url):
+    """The same checks over HTTP, and the next process behind the same address."""
+    async with connect(url) as client:
+        await check_tools(client)
+        reservation = await check_keyed_call(client)
+        await check_progress(client)
+        await check_cancellation(client)
+        await check_many(client)
+        await check_kill_http(client)
+        await demand("start")
+        result = await count(client, 2)
+        check("the_client_goes_on_with_the_next_process", not result.is_error, f"{result.content}")
+    await check_restart(url, reservation)
     print(f"reservation {reservation}", flush=True)
 
 
@@ -197,7 +249,10 @@ def main():
         print(__doc__)
         return 0 if command else 2
     try:
-        anyio.run(run, command)
+        if command[0].startswith("http://"):
+            anyio.run(run_http, command[0])
+        else:
+            anyio.run(run, command)
     except Exception as error:
         for leaf in leaves(error):
             kind = "" if isinstance(leaf, CheckFailed) else f"{type(leaf).__name__}: "

@@ -1,16 +1,21 @@
-// Drives an MCP server over stdio with the TypeScript SDK, at revision 2026-07-28.
+// Drives an MCP server with the TypeScript SDK, at revision 2026-07-28.
 //
 // usage: node typescript_client.mjs SERVER [ARG...]
+//        node typescript_client.mjs http://HOST:PORT/PATH
 //
-// The arguments are the command line of the server. Each check that holds prints
-// `ok NAME`; the first one that does not prints `FAILED NAME: why` and the exit
-// code is 1. `cargo xtask verify --only interop` installs the SDK and runs this.
+// The arguments are the command line of a server over stdio, or where one serves
+// over HTTP. Each check that holds prints `ok NAME`; the first one that does not
+// prints `FAILED NAME: why` and the exit code is 1. Over HTTP, whoever started this
+// kills the server at the line `kill`, starts it at the line `start`, and answers
+// each with a line. `cargo xtask verify --only interop` installs the SDK and runs
+// this.
 
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { performance } from 'node:perf_hooks';
-import { Client } from '@modelcontextprotocol/client';
+import { createInterface } from 'node:readline';
+import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 
 const REVISION = '2026-07-28';
@@ -44,6 +49,13 @@ function call(client, name, args, options = {}) {
 }
 
 const count = (client, to, options) => call(client, 'slow_count', { to, interval_ms: 20 }, options);
+
+// The tools that are called below are there.
+async function checkTools(client) {
+  const tools = (await client.listTools()).tools.map((tool) => tool.name);
+  const wanted = ['reserve_inventory', 'slow_count'];
+  check('tools_are_listed', wanted.every((name) => tools.includes(name)), `got ${tools}`);
+}
 
 // The same key and the same arguments give one reservation.
 async function checkKeyedCall(client) {
@@ -110,12 +122,14 @@ async function checkMany(client) {
 // A client of the server, which a script starts that leaves something in a file.
 async function connect(script, file, command) {
   const transport = new StdioClientTransport({ command: '/bin/sh', args: ['-c', script, 'sh', file, ...command] });
-  const client = new Client(
-    { name: 'interop', version: '1.0.0' },
-    { versionNegotiation: { mode: { pin: REVISION } } },
-  );
+  const client = negotiated();
   await client.connect(transport);
   return client;
+}
+
+// A client that is not connected yet.
+function negotiated() {
+  return new Client({ name: 'interop', version: '1.0.0' }, { versionNegotiation: { mode: { pin: REVISION } } });
 }
 
 // A server killed in the middle of a call: the call fails, nobody waits.
@@ -142,8 +156,7 @@ async function checkKill(command, scratch) {
 }
 
 // The next process on the same ledger knows the key of the one that was killed.
-async function checkRestart(command, scratch, reservation) {
-  const client = await connect(KEEP_PID, join(scratch, 'pid'), command);
+async function checkRestart(client, reservation) {
   try {
     const again = await checkKeyedCall(client);
     check('the_next_process_knows_the_key', again === reservation, `${reservation} then ${again}`);
@@ -158,9 +171,7 @@ async function run(command) {
   let client;
   try {
     client = await connect(KEEP_STATUS, status, command);
-    const tools = (await client.listTools()).tools.map((tool) => tool.name);
-    const wanted = ['reserve_inventory', 'slow_count'];
-    check('tools_are_listed', wanted.every((name) => tools.includes(name)), `got ${tools}`);
+    await checkTools(client);
     const reservation = await checkKeyedCall(client);
     await checkProgress(client);
     await checkCancellation(client);
@@ -172,11 +183,56 @@ async function run(command) {
     const code = readFileSync(status, 'utf8').trim();
     check('server_exits_with_0', code === '0', `exit code ${code}`);
     await checkKill(command, scratch);
-    await checkRestart(command, scratch, reservation);
+    await checkRestart(await connect(KEEP_PID, join(scratch, 'pid'), command), reservation);
     console.log(`reservation ${reservation}`);
   } finally {
     await client?.close();
     rmSync(scratch, { recursive: true, force: true });
+  }
+}
+
+// A client of the server at this address.
+async function connectTo(url) {
+  const client = negotiated();
+  await client.connect(new StreamableHTTPClientTransport(new URL(url)));
+  return client;
+}
+
+// Has the server killed or started.
+async function demand(lines, what) {
+  console.log(what);
+  const { done } = await lines.next();
+  if (done) throw new CheckFailed(`nobody heard ${what}`);
+}
+
+// The same checks over HTTP, and the next process behind the same address.
+async function runHttp(url) {
+  const input = createInterface({ input: process.stdin });
+  const lines = input[Symbol.asyncIterator]();
+  const client = await connectTo(url);
+  try {
+    await checkTools(client);
+    const reservation = await checkKeyedCall(client);
+    await checkProgress(client);
+    await checkCancellation(client);
+    await checkMany(client);
+    let killed;
+    const onprogress = () => {
+      killed ??= demand(lines, 'kill');
+    };
+    // To this SDK a stream that ends early says nothing: the call ends by its timeout.
+    const outcome = await count(client, 1000, { onprogress, timeout: 5_000 }).catch((error) => error);
+    check('killed_mid_call', killed !== undefined, `no progress, so nothing to kill: ${outcome}`);
+    await killed;
+    check('kill_9_fails_the_pending_call', outcome instanceof Error, `${outcome}`);
+    await demand(lines, 'start');
+    const result = await count(client, 2);
+    check('the_client_goes_on_with_the_next_process', !result.isError, `tool error: ${JSON.stringify(result.content)}`);
+    await checkRestart(await connectTo(url), reservation);
+    console.log(`reservation ${reservation}`);
+  } finally {
+    await client.close();
+    input.close();
   }
 }
 
@@ -186,7 +242,7 @@ if (command.length === 0 || command[0] === '-h' || command[0] === '--help') {
   process.exit(command.length === 0 ? 2 : 0);
 }
 try {
-  await run(command);
+  await (command[0].startsWith('http://') ? runHttp(command[0]) : run(command));
 } catch (error) {
   const kind = error instanceof CheckFailed ? '' : `${error.constructor.name}: `;
   console.log(`FAILED ${kind}${error.message}`);

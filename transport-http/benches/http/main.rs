@@ -2,11 +2,12 @@
 //!
 //! The program starts itself as the server (`serve`) and as bare hyper (`bare`); `STEADY_BENCH_RMCP` names the folder with
 //! the peer's `bserver`. The servers take turns in each pass, and the CPU is that of the server's process, so that it does
-//! not matter what the client costs. Each row is a JSON line in the file that `STEADY_BENCH_ROWS` names, or on standard
-//! output. `--test` makes one small pass of each.
+//! not matter what the client costs. Then the clients, each a process too. Each row is a JSON line in the file that
+//! `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one small pass of each.
 #![expect(clippy::print_stdout, reason = "a benchmark reports on standard output")]
 
 mod client;
+mod clients;
 mod held;
 mod load;
 mod servers;
@@ -58,7 +59,8 @@ fn measure(size: Size) -> io::Result<()> {
     held::each(&mut rows, size)?;
     held::many(&mut rows, size)?;
     held::published(&mut rows, size)?;
-    held::hang_ups(&mut rows, size)
+    held::hang_ups(&mut rows, size)?;
+    clients::clients(&mut rows, size)
 }
 
 fn main() -> ExitCode {
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
     let done = match mode.as_str() {
         "serve" => servers::serve(),
         "bare" => servers::bare(),
+        "client" => clients::client(&std::env::args().skip(2).collect::<Vec<_>>()).map_err(io::Error::other),
         _ => measure(if std::env::args().any(|argument| argument == "--test") { TEST } else { WHOLE }),
     };
     match done {

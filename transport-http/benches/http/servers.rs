@@ -91,7 +91,7 @@ pub(crate) fn serve() -> io::Result<()> {
 }
 
 /// One frame that is the whole body, of a known length or not.
-struct Once(Option<Bytes>, bool);
+pub(crate) struct Once(pub(crate) Option<Bytes>, pub(crate) bool);
 
 impl Body for Once {
     type Data = Bytes;

@@ -32,15 +32,25 @@ pub(super) struct Reader<'a> {
     pub(super) sink: Option<&'a mpsc::Sender<Item>>,
 }
 
-/// The answer as text, or that there is none; and the body, if more of it may come.
+/// The answer, or that there is none; and the body, if more of it may come.
 pub(super) struct Read {
-    pub(super) end: Result<String, Unanswered>,
+    pub(super) end: Result<Answer, Unanswered>,
     pub(super) rest: Option<Incoming>,
+}
+
+/// The text of an answer.
+pub(super) struct Answer {
+    pub(super) text: String,
+    pub(super) is_error: bool,
 }
 
 /// What a message of a stream is to the request that the stream belongs to.
 enum Place {
-    Answer(String),
+    Answer {
+        is_error: bool,
+    },
+    /// An error without an id, and the same with it.
+    Unnamed(String),
     Before,
     Foreign,
 }
@@ -64,7 +74,7 @@ impl Reader<'_> {
     }
 
     /// A body that is one message, or says in its own way what is wrong.
-    async fn object(&self, status: StatusCode, kind: &str, body: &mut Incoming) -> Result<String, Unanswered> {
+    async fn object(&self, status: StatusCode, kind: &str, body: &mut Incoming) -> Result<Answer, Unanswered> {
         let mut bytes = Vec::new();
         while let Some(frame) = next_frame(body).await {
             let frame = frame.map_err(|error| Unanswered::Lost(lost(&in_words(&error))))?;
@@ -76,13 +86,14 @@ impl Reader<'_> {
         }
         let text = String::from_utf8(bytes).unwrap_or_default();
         match self.place(&text) {
-            Place::Answer(answer) => Ok(answer),
+            Place::Answer { is_error } => Ok(Answer { text, is_error }),
+            Place::Unnamed(text) => Ok(Answer { text, is_error: true }),
             Place::Before | Place::Foreign => Err(judge(status, kind, &text)),
         }
     }
 
     /// A stream of events that ends with the answer (rule H2).
-    async fn stream(&self, body: &mut Incoming) -> Result<String, Unanswered> {
+    async fn stream(&self, body: &mut Incoming) -> Result<Answer, Unanswered> {
         let (mut parser, mut too_long) = (sse::Parser::new(self.limit), false);
         loop {
             let frame = match self.silence {
@@ -102,7 +113,8 @@ impl Reader<'_> {
                 let what = match parser.next(&mut chunk) {
                     None => break,
                     Some(sse::Item::Event(event)) => match self.place(event) {
-                        Place::Answer(answer) => return Ok(answer),
+                        Place::Answer { is_error } => return Ok(Answer { text: event.to_owned(), is_error }),
+                        Place::Unnamed(text) => return Ok(Answer { text, is_error: true }),
                         Place::Before => What::Message(event.to_owned()),
                         Place::Foreign => What::Bad(BadFrame::Foreign),
                     },
@@ -127,7 +139,9 @@ impl Reader<'_> {
     /// A stream is scoped to its request (rule H2): what names another has no business here.
     fn place(&self, message: &str) -> Place {
         match rpc::parse(message) {
-            Ok(Message::Response { id: Some(id), .. }) if id == *self.id => Place::Answer(message.to_owned()),
+            Ok(Message::Response { id: Some(id), body }) if id == *self.id => {
+                Place::Answer { is_error: matches!(body, Body::Error(_)) }
+            }
             // The server could not read the id; the stream says which it was (rule M6).
             Ok(Message::Response { id: None, body: Body::Error(error) }) => {
                 let mut text = b"{\"jsonrpc\":\"2.0\",\"id\":".to_vec();
@@ -135,7 +149,7 @@ impl Reader<'_> {
                 text.extend_from_slice(b",\"error\":");
                 text.extend_from_slice(error.get().as_bytes());
                 text.push(b'}');
-                String::from_utf8(text).map_or(Place::Foreign, Place::Answer)
+                String::from_utf8(text).map_or(Place::Foreign, Place::Unnamed)
             }
             Ok(Message::Notification { method, params }) if self.is_ours(&method, params) => Place::Before,
             Ok(Message::Response { .. } | Message::Notification { .. } | Message::Request { .. }) | Err(_) => {

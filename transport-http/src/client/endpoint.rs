@@ -41,6 +41,8 @@ pub(super) struct Endpoint {
     pub(super) proxy_credentials: Option<HeaderValue>,
     pub(super) pool: Pool,
     pub(super) schemas: Schemas,
+    /// Held by who reads them afresh.
+    pub(super) refreshing: tokio::sync::Mutex<()>,
     /// For the ids of requests of its own.
     own: AtomicU64,
 }
@@ -68,8 +70,8 @@ impl Endpoint {
         let uri: Uri = uri.parse().map_err(|error: http::uri::InvalidUri| bad(&error.to_string()))?;
         let proxy_credentials = asked.and_then(|proxy| proxy.credentials.clone());
         let pool = Pool::new(target, secure, proxy, &config).map_err(|why| bad(&why))?;
-        let (schemas, own) = (Schemas::default(), AtomicU64::new(1));
-        Ok(Self { config, uri, host, proxy_credentials, pool, schemas, own })
+        let (schemas, refreshing, own) = (Schemas::default(), tokio::sync::Mutex::default(), AtomicU64::new(1));
+        Ok(Self { config, uri, host, proxy_credentials, pool, schemas, refreshing, own })
     }
 
     /// A number for the id of a request that is none of the machine's.

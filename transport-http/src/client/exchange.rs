@@ -15,7 +15,7 @@ use steady_core::kernel::Unanswered;
 use steady_core::rpc::{self, Body, Message, PROTOCOL_VERSION, code, encode, members, method, text};
 use tokio::sync::mpsc;
 
-use super::answer::{Read, Reader};
+use super::answer::{Answer, Read, Reader};
 use super::config::Rejected;
 use super::endpoint::Endpoint;
 use super::link::{Item, What};
@@ -31,8 +31,16 @@ pub(super) struct Exchange {
     id: RequestId,
     method: Box<str>,
     name: Option<Box<str>>,
+    /// Of a tool's call: what may have to travel in headers too.
+    arguments: Bytes,
     text: Bytes,
 }
+
+const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const METHOD: HeaderName = HeaderName::from_static("mcp-method");
+const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// Lines of an ordinary request, so that their map does not grow.
+const LINES: usize = 12;
 
 /// What was tried once more.
 #[derive(Default)]
@@ -40,6 +48,13 @@ struct Tried {
     authorized: bool,
     refreshed: bool,
     renegotiated: bool,
+}
+
+/// What to do before it is sent once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Remedy {
+    Nothing,
+    Refresh,
 }
 
 /// The end of a request, and what is left of its stream.
@@ -60,12 +75,13 @@ impl Exchange {
         let Ok(Message::Request { id, method, params }) = rpc::parse(core::str::from_utf8(&text).ok()?) else {
             return None;
         };
-        let method: Box<str> = method.into();
-        let name = headers::name_param(&method).and_then(|member| {
-            let [name] = members(params?.get(), &[member])?;
-            rpc::text(name?).map(Into::into)
-        });
-        Some(Self { endpoint, id, method, name, text })
+        let found = headers::name_param(&method).zip(params);
+        let found = found.and_then(|(member, params)| members(params.get(), &[member, "arguments"]));
+        let [name, arguments] = found.unwrap_or_default();
+        let name = name.and_then(rpc::text).map(Into::into);
+        let arguments = arguments.map_or(Bytes::from_static(b"{}"), |found| text.slice_ref(found.as_bytes()));
+        let method = method.into();
+        Some(Self { endpoint, id, method, name, arguments, text })
     }
 
     pub(super) const fn id(&self) -> &RequestId {
@@ -87,6 +103,7 @@ impl Exchange {
     async fn answered(&self, sink: Option<&mpsc::Sender<Item>>) -> Ended {
         let (mut tried, mut rejected) = (Tried::default(), None);
         loop {
+            let read = self.endpoint.schemas.times_read();
             let request = match self.request(rejected.take()).await {
                 Ok(request) => request,
                 Err(why) => return Ended::without(Unanswered::Refused(why)),
@@ -116,29 +133,37 @@ impl Exchange {
             };
             let Read { end, rest } = reader.read(response).await;
             let rest = rest.map(|body| (connection, body));
-            let Ok(answer) = end else { return Ended { end, rest } };
-            if self.is_to_be_sent_again(&answer, &mut tried).await {
-                if let Some((connection, body)) = rest {
-                    self.endpoint.pool.drain(connection, body).await;
-                }
-                continue;
+            let answer = match end {
+                Ok(answer) => answer,
+                Err(end) => return Ended { end: Err(end), rest },
+            };
+            let Answer { text, is_error } = answer;
+            let Some(remedy) = is_error.then(|| self.remedy(&text, &mut tried)).flatten() else {
+                return Ended { end: Ok(self.learned(text)), rest };
+            };
+            // What comes next may need the place of this connection.
+            if let Some((connection, body)) = rest {
+                self.endpoint.pool.drain(connection, body).await;
             }
-            return Ended { end: Ok(self.learned(answer)), rest };
+            if remedy == Remedy::Refresh && !Box::pin(self.refresh_after(read)).await {
+                return Ended { end: Ok(text), rest: None };
+            }
         }
     }
 
-    /// Whether the server did not take it, and the reason is gone now.
-    async fn is_to_be_sent_again(&self, answer: &str, tried: &mut Tried) -> bool {
-        let Ok(Message::Response { body: Body::Error(error), .. }) = rpc::parse(answer) else { return false };
-        let Some([Some(number), data]) = members(error.get(), &["code", "data"]) else { return false };
+    /// If the server did not take it, what may help.
+    fn remedy(&self, answer: &str, tried: &mut Tried) -> Option<Remedy> {
+        let Ok(Message::Response { body: Body::Error(error), .. }) = rpc::parse(answer) else { return None };
+        let [Some(number), data] = members(error.get(), &["code", "data"])? else { return None };
+        let untried = |tried: &mut bool| !std::mem::replace(tried, true);
         match number.parse() {
-            Ok(code::UNSUPPORTED_VERSION) => {
-                data.is_some_and(names_our_revision) && !std::mem::replace(&mut tried.renegotiated, true)
+            Ok(code::UNSUPPORTED_VERSION) if data.is_some_and(names_our_revision) => {
+                untried(&mut tried.renegotiated).then_some(Remedy::Nothing)
             }
             Ok(code::HEADER_MISMATCH) if *self.method == *method::TOOLS_CALL => {
-                !std::mem::replace(&mut tried.refreshed, true) && self.refresh().await
+                untried(&mut tried.refreshed).then_some(Remedy::Refresh)
             }
-            Ok(_) | Err(_) => false,
+            Ok(_) | Err(_) => None,
         }
     }
 
@@ -154,6 +179,12 @@ impl Exchange {
         String::from_utf8(text).unwrap_or(answer)
     }
 
+    /// Has all tools read that were not since `read`: of many calls that miss their headers one reads for all.
+    async fn refresh_after(&self, read: u64) -> bool {
+        let _turn = self.endpoint.refreshing.lock().await;
+        self.endpoint.schemas.times_read() != read || self.refresh().await
+    }
+
     /// Reads all tools afresh; whether that worked.
     async fn refresh(&self) -> bool {
         let Some(meta) = self.meta() else { return false };
@@ -163,7 +194,7 @@ impl Exchange {
             let mut text = Vec::new();
             encode::request(&mut text, &id, method::TOOLS_LIST, &format!("{{\"_meta\":{meta}{cursor}}}"));
             let Some(list) = Self::new(Arc::clone(&self.endpoint), text.into()) else { return false };
-            let Ended { end, rest } = Box::pin(list.answered(None)).await;
+            let Ended { end, rest } = list.answered(None).await;
             if let Some((connection, body)) = rest {
                 self.endpoint.pool.drain(connection, body).await;
             }
@@ -171,7 +202,10 @@ impl Exchange {
             let Ok(Message::Response { body: Body::Result(result), .. }) = rpc::parse(&answer) else { return false };
             match members(result.get(), &["nextCursor"]) {
                 Some([Some(next)]) if next != "null" => cursor = format!(",\"cursor\":{next}"),
-                Some(_) => return true,
+                Some(_) => {
+                    self.endpoint.schemas.all_read();
+                    return true;
+                }
                 None => return false,
             }
         }
@@ -199,7 +233,7 @@ impl Exchange {
     }
 
     async fn request(&self, rejected: Option<Rejected>) -> Result<http::Request<Full>, Box<str>> {
-        let mut lines = HeaderMap::new();
+        let mut lines = HeaderMap::with_capacity(LINES);
         if let Some(authorize) = &self.endpoint.config.authorize {
             lines.extend(authorize.headers(rejected).await?);
         }
@@ -213,28 +247,30 @@ impl Exchange {
 
     /// The headers of rules H2 and H3.
     fn protocol_headers(&self, lines: &mut HeaderMap) -> Result<(), Box<str>> {
-        let value = |header: &str, value: &str| {
-            HeaderValue::from_str(value).map_err(|_| format!("{header} cannot be written as a header"))
-        };
         lines.insert(HOST, self.endpoint.host.clone());
         lines.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         lines.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         if let Some(credentials) = &self.endpoint.proxy_credentials {
             lines.insert(PROXY_AUTHORIZATION, credentials.clone());
         }
-        let mut set = |name: &str, text: &str| -> Result<(), Box<str>> {
-            let header = HeaderName::from_bytes(name.as_bytes()).map_err(|error| error.to_string())?;
-            lines.insert(header, value(name, text)?);
-            Ok(())
+        let value = |header: &str, value: &str| {
+            HeaderValue::from_str(value).map_err(|_| format!("{header} cannot be written as a header"))
         };
-        set(headers::PROTOCOL_VERSION, PROTOCOL_VERSION)?;
-        set(headers::METHOD, &self.method)?;
+        lines.insert(PROTOCOL, HeaderValue::from_static(PROTOCOL_VERSION));
+        lines.insert(
+            METHOD,
+            match &*self.method {
+                method::TOOLS_CALL => HeaderValue::from_static(method::TOOLS_CALL),
+                other => value(headers::METHOD, other)?,
+            },
+        );
         let Some(name) = &self.name else { return Ok(()) };
-        set(headers::NAME, &headers::encode_value(name))?;
+        lines.insert(NAME, value(headers::NAME, &headers::encode_value(name))?);
         if *self.method == *method::TOOLS_CALL {
-            let arguments = self.params().and_then(|params| members(params, &["arguments"])).and_then(|[found]| found);
-            for (header, value) in self.endpoint.schemas.headers(name, arguments.unwrap_or("{}"))? {
-                set(&header, &value)?;
+            for (header, text) in self.endpoint.schemas.headers(name, &self.arguments)? {
+                let value = value(&header, &text)?;
+                let header = HeaderName::from_bytes(header.as_bytes()).map_err(|error| error.to_string())?;
+                lines.insert(header, value);
             }
         }
         Ok(())
@@ -247,4 +283,20 @@ fn names_our_revision(data: &str) -> bool {
     let supported: Vec<Box<serde_json::value::RawValue>> =
         supported.and_then(|supported| serde_json::from_str(supported).ok()).unwrap_or_default();
     supported.iter().any(|version| text(version.get()).is_some_and(|version| version == PROTOCOL_VERSION))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Arc, Endpoint, Exchange, mpsc};
+    use crate::client::Config;
+
+    /// It is moved several times until it runs, for every request.
+    #[test]
+    fn an_exchange_is_small() {
+        let endpoint = Endpoint::new("http://127.0.0.1:1/mcp", Config::default()).expect("an address");
+        let text = r#"{"jsonrpc":"2.0","id":1,"method":"x/y","params":{}}"#;
+        let exchange = Exchange::new(Arc::new(endpoint), text.into()).expect("a request");
+        let size = size_of_val(&exchange.run(mpsc::channel(1).0));
+        assert!(size <= 2048, "{size} bytes");
+    }
 }

@@ -127,7 +127,8 @@ impl Pool {
             let reused = kept.is_some();
             let mut sender = match kept {
                 Some(sender) => sender,
-                None => self.connect().await.map_err(SendError::NotSent)?,
+                // Seldom, and large: every exchange would be moved about with it.
+                None => Box::pin(self.connect()).await.map_err(SendError::NotSent)?,
             };
             self.posts.fetch_add(1, Ordering::Relaxed);
             match sender.try_send_request(request).await {

@@ -1,6 +1,7 @@
 //! What is known about the tools of a server: which parameters travel in headers too, and which tools cannot be called.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
@@ -17,6 +18,7 @@ const MOST: usize = 4096;
 #[derive(Debug, Default)]
 pub(super) struct Schemas {
     tools: Mutex<BTreeMap<Box<str>, Known>>,
+    read: AtomicU64,
 }
 
 #[derive(Clone, Debug)]
@@ -28,6 +30,16 @@ enum Known {
 impl Schemas {
     fn tools(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Known>> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often the tools were read from the first page to the last because a call missed its headers.
+    pub(super) fn times_read(&self) -> u64 {
+        self.read.load(Ordering::Acquire)
+    }
+
+    /// They were read once more.
+    pub(super) fn all_read(&self) {
+        self.read.fetch_add(1, Ordering::Release);
     }
 
     /// Reads a result of `tools/list`. The same without the tools that break the rules of annotations (rule H3), if there
@@ -81,13 +93,13 @@ impl Schemas {
     ///
     /// # Errors
     /// Why it cannot be called: its annotations, or an argument without a header form.
-    pub(super) fn headers(&self, tool: &str, arguments: &str) -> Result<HeaderLines, Box<str>> {
+    pub(super) fn headers(&self, tool: &str, arguments: &[u8]) -> Result<HeaderLines, Box<str>> {
         let known = self.tools().get(tool).cloned();
         match known {
             None => Ok(HeaderLines::new()),
             Some(Known::Invalid(fault)) => Err(format!("the tool {tool:?} cannot be used: {fault}").into()),
             Some(Known::Mirrored(params)) => {
-                let arguments: Value = serde_json::from_str(arguments).map_err(|error| error.to_string())?;
+                let arguments: Value = serde_json::from_slice(arguments).map_err(|error| error.to_string())?;
                 mirror_params(&params, &arguments).map_err(|error| error.to_string().into())
             }
         }

@@ -16,7 +16,7 @@ use steady_core::rpc::{
     self, BadMessage, Message, MetaError, PROTOCOL_VERSION, Params, RequestMeta, RpcError, code, method,
 };
 
-use super::config::HttpConfig;
+use super::config::{HttpConfig, Principal};
 use super::refuse::Refused;
 use crate::headers::{self, HeaderError, Headers, check_method, check_name, check_params, check_version};
 
@@ -46,10 +46,29 @@ pub(super) struct Accepts {
     pub(super) events: bool,
 }
 
+/// Whether this host and origin may call.
+fn access(config: &HttpConfig, parts: &Parts) -> Result<(), Refused> {
+    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
+    config.access.check(&parts.headers, authority).map_err(|error| Refused::headers(None, &error))
+}
+
+/// Who calls.
+pub(super) fn principal(config: &HttpConfig, parts: &Parts) -> Result<Principal, Refused> {
+    match &config.authenticate {
+        Some(authenticate) => authenticate.authenticate(parts).map_err(Refused::unauthorized),
+        None => Ok(None),
+    }
+}
+
+/// Who sends a request that is no POST.
+pub(super) fn caller(config: &HttpConfig, parts: &Parts) -> Result<Principal, Refused> {
+    access(config, parts)?;
+    principal(config, parts)
+}
+
 /// Checks what the head of a request says.
 pub(super) fn head(config: &HttpConfig, parts: &Parts) -> Result<Accepts, Refused> {
-    let authority = parts.uri.authority().map(http::uri::Authority::as_str);
-    config.access.check(&parts.headers, authority).map_err(|error| Refused::headers(None, &error))?;
+    access(config, parts)?;
     if parts.method != Method::POST {
         return Err(Refused::method());
     }
@@ -71,7 +90,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     })
 }
 
-fn accepts(headers: &HeaderMap) -> Accepts {
+pub(super) fn accepts(headers: &HeaderMap) -> Accepts {
     if !headers.contains_key(ACCEPT) {
         return Accepts { json: true, events: true };
     }
@@ -118,7 +137,7 @@ pub(super) fn message<'a, S: Service>(service: &S, headers: &HeaderMap, text: &'
 
 /// The `Idempotency-Key` header, for the handler to judge: most methods have no use for one. What is no key is handed on so
 /// that it is refused as one, two lines of it included.
-fn key_header(headers: &HeaderMap) -> Option<Box<str>> {
+pub(super) fn key_header(headers: &HeaderMap) -> Option<Box<str>> {
     let mut lines = headers.get_all(&IDEMPOTENCY_KEY).iter().map(|line| String::from_utf8_lossy(line.as_bytes()));
     let first = lines.next()?;
     let joined = lines.fold(first, |joined, line| Cow::Owned(format!("{joined}, {line}")));
@@ -127,7 +146,7 @@ fn key_header(headers: &HeaderMap) -> Option<Box<str>> {
 
 /// The answer to a text that is no message. On this transport each POST is answered, whatever it holds: two peers cannot
 /// answer each other's errors for ever.
-fn unreadable(bad: &BadMessage, text: &str) -> Refused {
+pub(super) fn unreadable(bad: &BadMessage, text: &str) -> Refused {
     let no_json = || serde_json::from_str::<&RawValue>(text).is_err();
     let code = match bad.code() {
         Some(code) => code,

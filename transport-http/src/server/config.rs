@@ -45,6 +45,12 @@ pub struct HttpConfig {
     pub retry_after: Duration,
     /// Who calls. Default: nobody is known, and idempotency keys of all callers share one scope.
     pub authenticate: Option<Arc<dyn Authenticate>>,
+    /// Sessions of clients of the older revisions. At the cap, the one that was idle for longest makes room, and its client
+    /// is told to begin anew (404); if none is idle, the new client is refused (503). Default 10,000.
+    pub max_sessions: usize,
+    /// How long such a session lives without a request in progress or an open stream. Most clients never end theirs.
+    /// Default 30 minutes.
+    pub session_idle: Duration,
 }
 
 impl Default for HttpConfig {
@@ -60,6 +66,8 @@ impl Default for HttpConfig {
             keep_alive: Duration::from_secs(15),
             retry_after: Duration::from_secs(1),
             authenticate: None,
+            max_sessions: 10_000,
+            session_idle: Duration::from_secs(30 * 60),
         }
     }
 }

@@ -12,10 +12,9 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use http::Response;
 use http_body::Body as _;
-use tokio::io::AsyncWrite as _;
+use tokio::io::AsyncWrite;
 
 use super::body::Body;
-use super::wire::Wire;
 
 /// What of a buffer is worth keeping for the next size line, in bytes.
 const SMALL: usize = 64;
@@ -75,7 +74,7 @@ impl Stream {
     }
 
     /// Writes what there is, up to the end of the stream.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, wire: &mut Wire) -> Poll<End> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, wire: &mut (impl AsyncWrite + Unpin)) -> Poll<End> {
         loop {
             // The head waits for the first chunk, to leave with it.
             if (self.data.is_empty() && !self.last) || self.is_written() {
@@ -128,5 +127,101 @@ impl Stream {
             None => {}
         }
         Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::io;
+    use std::task::Waker;
+
+    use super::super::body::Events;
+    use super::*;
+
+    /// Batches that wait; an empty one is a pause.
+    struct Batches(VecDeque<(&'static str, bool)>);
+
+    impl Events for Batches {
+        fn poll_batch(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<(Bytes, bool)>> {
+            match self.0.pop_front() {
+                Some(("", false)) => Poll::Pending,
+                next => Poll::Ready(next.map(|(text, last)| (text.into(), last))),
+            }
+        }
+    }
+
+    /// Takes so many bytes at a time, and keeps each write apart.
+    struct Socket {
+        takes: usize,
+        writes: Vec<String>,
+    }
+
+    impl AsyncWrite for Socket {
+        fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+        }
+
+        fn poll_write_vectored(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            slices: &[IoSlice<'_>],
+        ) -> Poll<io::Result<usize>> {
+            let bytes: Vec<u8> = slices.iter().flat_map(|slice| slice.iter().copied()).take(self.takes).collect();
+            self.writes.push(String::from_utf8_lossy(&bytes).into_owned());
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// What a socket was given for these batches, and how often the stream had to wait.
+    fn written(batches: &[(&'static str, bool)], takes: usize) -> (Vec<String>, usize) {
+        let body = Body::events(Batches(batches.iter().copied().collect()));
+        let mut stream = Stream::new(Handed { response: Response::new(body), reusable: true });
+        let (mut socket, mut cx) = (Socket { takes, writes: Vec::new() }, Context::from_waker(Waker::noop()));
+        for waits in 0.. {
+            if let Poll::Ready(end) = stream.poll(&mut cx, &mut socket) {
+                assert_eq!(end, End::Reusable);
+                return (socket.writes, waits);
+            }
+        }
+        unreachable!("batches end");
+    }
+
+    #[test]
+    fn what_belongs_together_leaves_in_one_write() {
+        let (writes, waits) = written(&[("first", false), ("", false), ("next", false), ("last", true)], usize::MAX);
+        assert_eq!((writes.len(), waits), (3, 1), "{writes:#?}");
+        assert!(
+            writes[0].starts_with("HTTP/1.1 200 OK\r\n") && writes[0].ends_with("\r\n\r\n5\r\nfirst\r\n"),
+            "{writes:#?}"
+        );
+        assert_eq!(&writes[1..], ["4\r\nnext\r\n", "4\r\nlast\r\n0\r\n\r\n"]);
+    }
+
+    #[test]
+    fn a_socket_that_takes_little_gets_the_same_bytes() {
+        let batches = [("first", false), ("a longer one of them", false), ("last", true)];
+        let without_date = |writes: Vec<String>| {
+            let text = writes.concat();
+            text.lines().filter(|line| !line.starts_with("date: ")).collect::<Vec<_>>().join("\r\n")
+        };
+        let whole = without_date(written(&batches, usize::MAX).0);
+        for takes in 1..40 {
+            assert_eq!(without_date(written(&batches, takes).0), whole, "{takes} at a time");
+        }
+    }
+
+    #[test]
+    fn a_stream_may_end_without_a_last_batch() {
+        let (writes, _) = written(&[("only", false)], usize::MAX);
+        assert!(writes.concat().ends_with("4\r\nonly\r\n0\r\n\r\n"), "{writes:#?}");
     }
 }

@@ -136,6 +136,8 @@ pub struct HttpCounters {
     pub listens: usize,
     /// Handlers that run on their own now; some may have outlived their request.
     pub handlers: usize,
+    /// Sessions of the older revisions now.
+    pub sessions: usize,
 }
 
 impl Limits {
@@ -163,6 +165,7 @@ impl Limits {
             in_flight: self.requests.now(),
             listens: self.listens.now(),
             handlers: self.handlers.now(),
+            sessions: 0,
         }
     }
 }

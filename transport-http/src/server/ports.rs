@@ -13,8 +13,10 @@ struct TokioSpawn {
 
 impl Spawn for TokioSpawn {
     fn spawn(&self, task: BoxFuture<()>) {
+        // What is let go of while the runtime ends may have nowhere to go on.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let running = Running::new(&self.limits);
-        drop(tokio::spawn(async move {
+        drop(runtime.spawn(async move {
             task.await;
             drop(running);
         }));

@@ -65,6 +65,18 @@ impl Refused {
         Self::bare(StatusCode::METHOD_NOT_ALLOWED).with(ALLOW, HeaderValue::from_static("POST"))
     }
 
+    /// The session is not there, or somebody else's: its client must begin a new one.
+    pub(super) fn no_session(id: Option<RequestId>) -> Self {
+        let what = "there is no such session: it has ended, or never was; begin a new one with initialize";
+        Self::new(StatusCode::NOT_FOUND, id, RpcError::new(code::INVALID_REQUEST, what))
+    }
+
+    pub(super) fn no_session_left(config: &HttpConfig, id: RequestId) -> Self {
+        let what = "this server is at its limit of sessions, and all are in use; retry later";
+        let error = RpcError::new(code::OVERLOADED, what);
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
+    }
+
     pub(super) fn path() -> Self {
         Self::bare(StatusCode::NOT_FOUND)
     }
@@ -97,10 +109,10 @@ impl Refused {
         Self::new(StatusCode::TOO_MANY_REQUESTS, None, error).retry_after(config)
     }
 
-    pub(super) fn no_stream_left(config: &HttpConfig, id: RequestId) -> Self {
+    pub(super) fn no_stream_left(config: &HttpConfig, id: Option<RequestId>) -> Self {
         let what = "this server is at its limit of open streams; retry later";
         let error = RpcError::new(code::OVERLOADED, what);
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
     }
 
     pub(super) fn shutting_down(config: &HttpConfig, id: RequestId) -> Self {

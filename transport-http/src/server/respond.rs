@@ -9,18 +9,19 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode};
-use steady_core::kernel::{Exchange, Service};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use steady_core::kernel::{Eras, Exchange, LegacyExchange, Service};
 use steady_core::rpc::{RpcError, code, encode, method};
 use tokio::time::Sleep;
 
 use super::body::Body;
 use super::check::{self, Accepts, Checked};
 use super::config::Principal;
+use super::legacy::{self, Routed, in_session};
 use super::limits::{Counted, bump};
 use super::refuse::Refused;
 use super::service::{Responding, Shared};
-use super::stream::{EventStream, Watched};
+use super::stream::{EventStream, Messages, Watched};
 use super::watch::{Busy, Watch};
 use crate::sse;
 
@@ -28,13 +29,19 @@ use crate::sse;
 ///
 /// What needs no waiting is done at once, and what is done is not kept: the future is one allocation for each request, and
 /// a small one is a cheap one.
-pub(super) fn respond<S, B>(shared: Arc<Shared<S>>, request: Request<B>, watch: Option<Watch>) -> Responding
+pub(super) fn respond<S, B>(shared: Arc<Shared<S>>, request: Request<B>, mut watch: Option<Watch>) -> Responding
 where
     S: Service,
     B: http_body::Body + Send + 'static,
     B::Data: Send,
 {
     let (parts, body) = request.into_parts();
+    if parts.method != Method::POST
+        && let Some(response) = legacy::other_than_post(&shared, &parts, &mut watch)
+    {
+        let response = response.unwrap_or_else(|refused| refuse(&shared, refused));
+        return Box::pin(std::future::ready(Ok(response)));
+    }
     let Admitted { place, principal, accepts } = match admit(&shared, &parts) {
         Ok(admitted) => admitted,
         Err(refused) => return Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
@@ -49,8 +56,12 @@ where
             Err(refused) => refuse(&shared, refused),
             Ok(Begun::Accepted) => accepted(),
             Ok(Begun::Exchange { exchange, busy }) => {
-                let (exchange, text, sleep) = (Some(exchange), Vec::new(), None);
-                FirstMessage { shared, exchange, accepts, busy, takes_over, text, sleep }.await
+                let answers = Answers { accepts, takes_over, status, session: None };
+                FirstMessage::new(shared, exchange, busy, answers).await
+            }
+            Ok(Begun::Legacy { exchange, busy, session }) => {
+                let answers = Answers { accepts, takes_over, status: |_| StatusCode::OK, session };
+                FirstMessage::new(shared, exchange, busy, answers).await
             }
         })
     })
@@ -71,10 +82,7 @@ struct Admitted {
 fn admit<S: Service>(shared: &Shared<S>, parts: &Parts) -> Result<Admitted, Refused> {
     let Shared { config, limits, .. } = shared;
     let accepts = check::head(config, parts)?;
-    let principal = match &config.authenticate {
-        Some(authenticate) => authenticate.authenticate(parts).map_err(Refused::unauthorized)?,
-        None => None,
-    };
+    let principal = check::principal(config, parts)?;
     // Before the body: what waits for its body counts too.
     let place = limits.requests.take().filter(|_| !limits.handlers.is_full());
     let place = place.ok_or_else(|| Refused::overloaded(config))?;
@@ -83,12 +91,19 @@ fn admit<S: Service>(shared: &Shared<S>, parts: &Parts) -> Result<Admitted, Refu
 
 /// What a message began.
 #[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
-enum Begun<S: Service> {
+pub(super) enum Begun<S: Service> {
     /// Nothing: it was a notification.
     Accepted,
     Exchange {
-        exchange: Watched<S>,
+        exchange: Watched<Exchange<S>>,
         busy: Option<Busy>,
+    },
+    /// Requests of a session of the older revisions.
+    Legacy {
+        exchange: Watched<LegacyExchange<S>>,
+        busy: Option<Busy>,
+        /// The session that they began.
+        session: Option<HeaderValue>,
     },
 }
 
@@ -98,13 +113,21 @@ fn begin<S: Service>(
     body: &[u8],
     mut place: Counted,
     principal: Principal,
-    watch: Option<Watch>,
+    mut watch: Option<Watch>,
 ) -> Result<Begun<S>, Refused> {
     let Shared { config, limits, .. } = shared;
     let Ok(text) = std::str::from_utf8(body) else {
         let error = RpcError::new(code::PARSE_ERROR, "the body is not UTF-8");
         return Err(Refused::new(StatusCode::BAD_REQUEST, None, error));
     };
+    if let Some(sessions) = &shared.sessions
+        && (!legacy::is_modern(headers) || config.server.eras == Eras::Legacy)
+    {
+        match legacy::begin(shared, sessions, headers, text, place, &principal, watch) {
+            Routed::Here(begun) => return begun,
+            Routed::NotHere(given, back) => (place, watch) = (given, back),
+        }
+    }
     let request = match check::message(&*shared.service, headers, text)? {
         Checked::Request(request) => request,
         Checked::Notification { cancels } => {
@@ -121,7 +144,7 @@ fn begin<S: Service>(
     if request.method == method::LISTEN {
         place = match limits.listens.take() {
             Some(place) => place,
-            None => return Err(Refused::no_stream_left(config, request.id)),
+            None => return Err(Refused::no_stream_left(config, Some(request.id))),
         };
     }
     bump(&limits.counts.requests);
@@ -132,7 +155,7 @@ fn begin<S: Service>(
         settings.principal = principal;
     }
     let exchange = Exchange::serve(Arc::clone(&shared.service), shared.ports.clone(), settings, request);
-    let exchange = Watched { exchange, limits: Arc::clone(limits), over: false, _place: place };
+    let exchange = Watched { messages: exchange, limits: Arc::clone(limits), over: false, _place: Some(place) };
     Ok(Begun::Exchange { exchange, busy })
 }
 
@@ -143,16 +166,25 @@ fn accepted() -> Response<Body> {
 }
 
 /// Waits for the first message and lets it decide the kind of the answer.
-struct FirstMessage<S: Service> {
+struct FirstMessage<S, M: Messages> {
     shared: Arc<Shared<S>>,
     /// Taken once it is ready.
-    exchange: Option<Watched<S>>,
-    accepts: Accepts,
+    exchange: Option<Watched<M>>,
     busy: Option<Busy>,
-    /// Whether the connection writes a stream itself, and whether it goes on then.
-    takes_over: Option<bool>,
+    answers: Answers,
     text: Vec<u8>,
     sleep: Option<Pin<Box<Sleep>>>,
+}
+
+/// What is known of the answer before its first byte.
+struct Answers {
+    accepts: Accepts,
+    /// Whether the connection writes a stream itself, and whether it goes on then.
+    takes_over: Option<bool>,
+    /// Which status an answer has that is the whole body.
+    status: fn(&[u8]) -> StatusCode,
+    /// The session that it begins.
+    session: Option<HeaderValue>,
 }
 
 /// What an exchange did first.
@@ -165,18 +197,22 @@ enum First {
     Silent,
 }
 
-impl<S: Service> FirstMessage<S> {
+impl<S: Service, M: Messages> FirstMessage<S, M> {
+    const fn new(shared: Arc<Shared<S>>, exchange: Watched<M>, busy: Option<Busy>, answers: Answers) -> Self {
+        Self { shared, exchange: Some(exchange), busy, answers, text: Vec::new(), sleep: None }
+    }
+
     fn poll_first(&mut self, cx: &mut Context<'_>) -> Poll<First> {
         let Some(exchange) = &mut self.exchange else { return Poll::Pending };
         while let Poll::Ready(message) = exchange.poll_message(cx, &mut self.text) {
             match message {
-                Some(false) if self.accepts.events => return Poll::Ready(First::Said),
+                Some(false) if self.answers.accepts.events => return Poll::Ready(First::Said),
                 // Progress for a client that takes no events.
                 Some(false) => self.text.clear(),
                 Some(true) | None => return Poll::Ready(First::Answer),
             }
         }
-        if !self.accepts.events {
+        if !self.answers.accepts.events {
             return Poll::Pending;
         }
         let after = self.shared.config.stream_after;
@@ -186,9 +222,9 @@ impl<S: Service> FirstMessage<S> {
 }
 
 // Nothing in it is pinned: what must not move is boxed.
-impl<S: Service> Unpin for FirstMessage<S> {}
+impl<S, M: Messages> Unpin for FirstMessage<S, M> {}
 
-impl<S: Service> Future for FirstMessage<S> {
+impl<S: Service, M: Messages + 'static> Future for FirstMessage<S, M> {
     type Output = Response<Body>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
@@ -197,27 +233,30 @@ impl<S: Service> Future for FirstMessage<S> {
         let (text, Some(exchange)) = (std::mem::take(&mut this.text), this.exchange.take()) else {
             return Poll::Pending;
         };
-        let (shared, accepts) = (&*this.shared, this.accepts);
-        let config = &shared.config;
+        let (shared, answers) = (&*this.shared, &mut this.answers);
+        let (config, accepts, session) = (&shared.config, answers.accepts, answers.session.take());
         let streams = accepts.events && (config.always_stream || !accepts.json);
         let message = || String::from_utf8_lossy(&text);
+        let status = (answers.status)(&text);
         let stream = match first {
+            // Cancelled, where a client is told so by the end of its stream.
+            First::Answer if text.is_empty() && !M::CANCELS => EventStream::new(exchange, None, config.keep_alive),
             First::Answer => {
-                let whole = if streams && status(&text) == StatusCode::OK {
+                let whole = if streams && status == StatusCode::OK {
                     let mut event = Vec::new();
                     sse::write_event(&mut event, &message());
                     events(shared, Body::event(event))
                 } else {
-                    json(text)
+                    json(text, status)
                 };
                 let busy = this.busy.take();
-                return Poll::Ready(whole.map(|body| body.watched(busy)));
+                return Poll::Ready(in_session(whole, session).map(|body| body.watched(busy)));
             }
             First::Said => EventStream::new(exchange, Some(&message()), config.keep_alive),
             First::Silent => EventStream::new(exchange, None, config.keep_alive),
         };
-        let response = events(shared, Body::events(stream));
-        match (this.busy.take(), this.takes_over) {
+        let response = in_session(events(shared, Body::events(stream)), session);
+        match (this.busy.take(), this.answers.takes_over) {
             (Some(busy), Some(reusable)) => busy.hand_over(response, reusable).map_or(Poll::Pending, Poll::Ready),
             (busy, _) => Poll::Ready(response.map(|body| body.watched(busy))),
         }
@@ -233,8 +272,7 @@ fn status(text: &[u8]) -> StatusCode {
     }
 }
 
-fn json(text: Vec<u8>) -> Response<Body> {
-    let status = status(&text);
+fn json(text: Vec<u8>, status: StatusCode) -> Response<Body> {
     let mut response = Response::new(Body::full(text));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -242,7 +280,7 @@ fn json(text: Vec<u8>) -> Response<Body> {
 }
 
 /// Rule H6.
-fn events<S>(shared: &Shared<S>, body: Body) -> Response<Body> {
+pub(super) fn events<S>(shared: &Shared<S>, body: Body) -> Response<Body> {
     bump(&shared.limits.counts.streams);
     let mut response = Response::new(body);
     let headers = response.headers_mut();

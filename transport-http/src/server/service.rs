@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
-use steady_core::kernel::{Ports, ServerConfig, Service};
+use steady_core::kernel::{Eras, Ports, ServerConfig, Service};
 use steady_core::{coordinator, outbound};
 
 use super::body::Body;
@@ -16,6 +16,7 @@ use super::config::HttpConfig;
 use super::limits::{HttpCounters, Limits};
 use super::ports::tokio_ports;
 use super::respond::respond;
+use super::sessions::Sessions;
 
 /// An MCP server as a tower service over `http` types: mount it at the path of your choice in axum, hyper, or anything
 /// else that takes one. Clones share the limits. It needs a tokio runtime with time enabled.
@@ -37,6 +38,8 @@ pub(super) struct Shared<S> {
     pub(super) exchange: ServerConfig,
     pub(super) ports: Ports,
     pub(super) limits: Arc<Limits>,
+    /// Sessions of the older revisions; none if those are not served.
+    pub(super) sessions: Option<Sessions>,
 }
 
 impl<S: Service> HttpService<S> {
@@ -50,15 +53,17 @@ impl<S: Service> HttpService<S> {
             outbound: outbound::Config { capacity: 1, ..config.server.outbound },
             ..config.server.clone()
         };
-        let shared =
-            Shared { service: service.into(), exchange, ports: tokio_ports(Arc::clone(&limits)), limits, config };
+        let sessions = (config.server.eras != Eras::Modern).then(|| Sessions::new(&config));
+        let ports = tokio_ports(Arc::clone(&limits));
+        let shared = Shared { service: service.into(), exchange, ports, limits, sessions, config };
         Self { shared: Arc::new(shared) }
     }
 
     /// What was counted, and what is in progress.
     #[must_use]
     pub fn counters(&self) -> HttpCounters {
-        self.shared.limits.counters()
+        let sessions = self.shared.sessions.as_ref().map_or(0, Sessions::len);
+        HttpCounters { sessions, ..self.shared.limits.counters() }
     }
 }
 

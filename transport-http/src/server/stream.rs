@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use steady_core::kernel::{Exchange, Service};
+use steady_core::kernel::{Exchange, LegacyExchange, Service};
 use tokio::time::{Instant, Sleep};
 
 use super::body::Events;
@@ -17,45 +17,81 @@ use crate::sse;
 /// it can still coalesce.
 const BATCH: usize = 4 << 10;
 
+/// The messages of one response, of either era.
+pub(super) trait Messages: Send + Unpin {
+    /// Whether a hang-up leaves what is served without its client, as a cancellation does.
+    const CANCELS: bool;
+
+    /// The next message, appended to `out`, and whether it was the last. `None`: there is none.
+    fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>>;
+
+    /// The events that wait, up to about this many bytes, and whether the last was among them. A message of the kernel is
+    /// one line.
+    fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes: usize) -> Poll<Option<bool>>;
+}
+
+/// What each event stands between.
+pub(super) const FRAME: (&[u8], &[u8]) = (sse::EVENT_START, sse::EVENT_END);
+
+impl<S: Service> Messages for Exchange<S> {
+    const CANCELS: bool = true;
+
+    fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
+        Self::poll_message(self, cx, out)
+    }
+
+    fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes: usize) -> Poll<Option<bool>> {
+        self.poll_batch(cx, out, bytes, FRAME)
+    }
+}
+
+impl<S: Service> Messages for LegacyExchange<S> {
+    const CANCELS: bool = false;
+
+    fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
+        Self::poll_message(self, cx, out)
+    }
+
+    fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes: usize) -> Poll<Option<bool>> {
+        self.poll_batch(cx, out, bytes, FRAME)
+    }
+}
+
 /// The stream of one exchange.
-pub(super) struct EventStream<S: Service> {
-    exchange: Watched<S>,
+pub(super) struct EventStream<M: Messages> {
+    exchange: Watched<M>,
     /// What leaves first.
     ready: Vec<u8>,
     keep_alive: KeepAlive,
 }
 
 /// An exchange whose client is counted as gone if it is dropped before its answer.
-pub(super) struct Watched<S: Service> {
-    pub(super) exchange: Exchange<S>,
+pub(super) struct Watched<M: Messages> {
+    pub(super) messages: M,
     pub(super) limits: Arc<Limits>,
     pub(super) over: bool,
-    /// Its place among the requests, or the listens, of the service.
-    pub(super) _place: Counted,
+    /// Its place among the requests, or the listens, of the service, unless it keeps that itself.
+    pub(super) _place: Option<Counted>,
 }
 
-impl<S: Service> Watched<S> {
+impl<M: Messages> Watched<M> {
     /// The next message, appended to `out`, and whether it was the last.
     pub(super) fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
-        let message = ready!(self.exchange.poll_message(cx, out));
+        let message = ready!(self.messages.poll_message(cx, out));
         self.over |= message.is_none_or(|last| last);
         Poll::Ready(message)
     }
-}
 
-impl<S: Service> Watched<S> {
-    /// The events that wait, up to about this many bytes. A message of the kernel is one line.
     fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, bytes: usize) -> Poll<()> {
-        let frame = (sse::EVENT_START, sse::EVENT_END);
-        let last = ready!(self.exchange.poll_batch(cx, out, bytes, frame));
+        let last = ready!(self.messages.poll_events(cx, out, bytes));
         self.over |= last.is_none_or(|last| last);
         Poll::Ready(())
     }
 }
 
-impl<S: Service> Drop for Watched<S> {
+impl<M: Messages> Drop for Watched<M> {
     fn drop(&mut self) {
-        if !self.over {
+        if M::CANCELS && !self.over {
             bump(&self.limits.counts.abandoned);
         }
     }
@@ -92,10 +128,10 @@ impl KeepAlive {
     }
 }
 
-impl<S: Service> EventStream<S> {
+impl<M: Messages> EventStream<M> {
     /// The stream of what is left of this exchange. `first` is its first message, if it said something already; if not, a
     /// comment goes out at once, for those who wait for a first byte.
-    pub(super) fn new(exchange: Watched<S>, first: Option<&str>, keep_alive: std::time::Duration) -> Self {
+    pub(super) fn new(exchange: Watched<M>, first: Option<&str>, keep_alive: std::time::Duration) -> Self {
         let mut ready = Vec::new();
         match first {
             Some(message) => sse::write_event(&mut ready, message),
@@ -105,7 +141,7 @@ impl<S: Service> EventStream<S> {
     }
 }
 
-impl<S: Service> Events for EventStream<S> {
+impl<M: Messages> Events for EventStream<M> {
     fn poll_batch(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<(Bytes, bool)>> {
         let this = &mut *self;
         let mut out = std::mem::take(&mut this.ready);

@@ -6,6 +6,7 @@ mod clock;
 #[path = "../forward_proxy/mod.rs"]
 mod forward_proxy;
 mod listens;
+mod process;
 mod proxies;
 mod refusals;
 mod rows;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use serde_json::json;
-use steady_http::client::{CallError, Config, Request};
+use steady_http::client::{CallError, Client, Config, ConnectError, Filter, ListenEvent, Request};
 use steady_http::steady_core::idempotency::Key;
 use steady_http::steady_core::retry::Verdict;
 
+use super::process::{Process, is_server};
 use super::support::{Raw, by_hand, run, tool, unasked};
 
 /// A client whose retries do not pause.
@@ -67,8 +68,7 @@ fn row_10_never_sent_and_reply_lost_are_two_outcomes() {
         raw.asked().cut();
         assert!(matches!(lost.await, Err(CallError::Unknown { .. })));
         // Nobody listens on this port.
-        let client =
-            steady_http::client::Client::connect("http://127.0.0.1:1/mcp", unasked()).await.expect("not asked");
+        let client = Client::connect("http://127.0.0.1:1/mcp", unasked()).await.expect("not asked");
         assert!(matches!(client.call(tool("create", "{}").attempts(1)).await, Err(CallError::NeverSent { .. })));
     });
 }
@@ -150,6 +150,78 @@ fn row_51_58_a_server_that_goes_in_the_middle_settles_every_call_at_once_and_the
 }
 
 #[test]
+fn row_52_a_killed_server_leaves_no_caller_waiting() {
+    if is_server() {
+        return;
+    }
+    run(async {
+        let mut server = Process::start("rows::row_52_a_killed_server_leaves_no_caller_waiting", "127.0.0.1:0");
+        let (config, _stands_still) = by_hand();
+        let client = Client::connect(&server.url, config).await.expect("nobody is asked");
+        let mut call = client.call(tool("wait", "{}").idle(None).max(None));
+        assert_eq!(call.progress().await.expect("it runs").progress, 1.0);
+        server.kill();
+        let ended = call.await;
+        assert!(matches!(ended, Err(CallError::Unknown { verdict: Verdict::ReconcileFirst, .. })), "{ended:?}");
+    });
+}
+
+#[test]
+fn row_54_a_server_that_dies_in_start_up_is_told_at_once_with_what_it_said() {
+    run(async {
+        // What stands in front of it speaks for it.
+        for (answer, said) in [
+            ("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 26\r\n\r\nImportError: no module fun", "no module fun"),
+            ("", "closed before"),
+        ] {
+            let raw = Raw::start();
+            let (config, _stands_still) = by_hand();
+            let config = Config { calls: Config::default().calls, ..config };
+            let client = tokio::spawn({
+                let url = raw.url();
+                async move { Client::connect(&url, config).await }
+            });
+            let mut asked = tokio::task::block_in_place(|| raw.asked());
+            assert_eq!(asked.method(), "server/discover");
+            asked.send(answer);
+            asked.cut();
+            let Err(ConnectError::Lost(loss)) = client.await.expect("no panic") else { panic!("it is dead") };
+            assert!(loss.what.contains(said), "{loss}");
+        }
+    });
+}
+
+#[test]
+fn row_55_a_dead_server_is_not_taken_for_one_that_is_there() {
+    if is_server() {
+        return;
+    }
+    run(async {
+        let test = "rows::row_55_a_dead_server_is_not_taken_for_one_that_is_there";
+        let mut server = Process::start(test, "127.0.0.1:0");
+        let (config, _stands_still) = by_hand();
+        let client = Client::connect(&server.url, config).await.expect("nobody is asked");
+        let mut calls = [(); 2].map(|()| client.call(tool("wait", "{}").idle(None).max(None)));
+        for call in &mut calls {
+            assert_eq!(call.progress().await.expect("it runs").progress, 1.0);
+        }
+        server.kill();
+        for call in calls {
+            assert!(matches!(call.await, Err(CallError::Unknown { .. })));
+        }
+        // A kept connection does not hide it, and nothing has to time out.
+        for _ in 0..3 {
+            let ended = client.call(tool("echo", "{}").attempts(1)).await;
+            let Err(CallError::NeverSent { loss, .. }) = ended else { panic!("{ended:?}") };
+            assert!(loss.what.starts_with("no connection to 127.0.0.1:"), "{loss}");
+        }
+        let at = server.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+        let _next = Process::start(test, &at);
+        assert_eq!(client.call(tool("echo", "{}")).tool_result().await.expect("an answer").text(), "here");
+    });
+}
+
+#[test]
 fn row_57_a_half_open_stream_ends_by_the_idle_clock() {
     run(async {
         let raw = Raw::start();
@@ -180,6 +252,38 @@ fn row_71_a_405_is_final() {
 }
 
 #[test]
+fn row_73_after_a_sleep_of_the_machine_no_stream_is_left_open() {
+    run(async {
+        let raw = Raw::start();
+        let (config, clock) = by_hand();
+        let client = raw.client(config).await;
+        let mut call = client.call(tool("slow", "{}"));
+        let mut calls = raw.asked();
+        calls.events();
+        calls.progress(1.0);
+        assert_eq!(call.progress().await.expect("it runs").progress, 1.0);
+        let filter = Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter");
+        let mut listener = client.listen(filter).expect("a place");
+        let mut listens = raw.asked();
+        listens.events();
+        let stamp = json!({"io.modelcontextprotocol/subscriptionId": listens.body["id"]});
+        let params = json!({"_meta": stamp, "notifications": {"toolsListChanged": true}});
+        let method = "notifications/subscriptions/acknowledged";
+        listens.event(&json!({"jsonrpc": "2.0", "method": method, "params": params}));
+        let params = json!({"_meta": stamp});
+        listens.event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": params}));
+        assert!(matches!(listener.next().await, ListenEvent::Notice(_)));
+        // The silence of the stream is what is measured from here on.
+        clock.is_armed_for(Duration::from_secs(90)).await;
+        clock.advance(Duration::from_secs(8 * 3600));
+        let ended = call.await;
+        assert!(matches!(ended, Err(CallError::IdleTimeout { .. } | CallError::MaxTimeout { .. })), "{ended:?}");
+        calls.hears_the_end();
+        listens.hears_the_end();
+    });
+}
+
+#[test]
 fn row_74_a_stream_without_an_end_of_line_holds_no_more_than_the_limit() {
     run(async {
         let raw = Raw::start();
@@ -195,6 +299,34 @@ fn row_74_a_stream_without_an_end_of_line_holds_no_more_than_the_limit() {
         asked.chunk(b"\n\n");
         asked.end();
         assert!(matches!(call.await, Err(CallError::AnswerTooLong)));
+    });
+}
+
+#[test]
+fn row_79_a_hiccup_of_the_server_is_no_storm_of_requests() {
+    run(async {
+        let raw = Raw::start();
+        let (config, clock) = by_hand();
+        let saved_up = u64::from(config.calls.calls.budget.capacity);
+        assert_eq!(saved_up, 100);
+        let client = raw.client(config).await;
+        raw.answer_each(|asked| asked.respond("503 Busy", "text/plain", "later"));
+        let _calls: Vec<_> = (0..300).map(|_| client.call(Request::raw("tools/list", "{}").safe())).collect();
+        let ended = async |count: u64| {
+            while client.stats().unknown < count {
+                tokio::task::yield_now().await;
+            }
+        };
+        // Retries of all calls together are bounded, and none goes out without a pause.
+        ended(300 - saved_up).await;
+        assert_eq!((client.traffic().posts, client.stats().in_flight), (300, 100));
+        // The longest first pause. Meanwhile two more retries were earned, and a third attempt is the last.
+        clock.advance(Duration::from_millis(250));
+        ended(298).await;
+        assert_eq!((client.traffic().posts, client.stats().in_flight), (400, 2));
+        clock.advance(Duration::from_millis(500));
+        ended(300).await;
+        assert_eq!((client.traffic().posts, client.stats().in_flight), (402, 0));
     });
 }
 

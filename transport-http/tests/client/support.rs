@@ -76,6 +76,11 @@ impl Raw {
         self.asked.recv_timeout(GUARD).expect("a request")
     }
 
+    /// Answers all requests from now on, until the test is over.
+    pub(crate) fn answer_each(self, mut answer: impl FnMut(&mut Asked) + Send + 'static) {
+        std::thread::spawn(move || self.asked.into_iter().for_each(|mut asked| answer(&mut asked)));
+    }
+
     /// Whether no request waits that nobody looked at.
     pub(crate) fn is_quiet(&self) -> bool {
         self.asked.try_recv().is_err()

@@ -1,5 +1,6 @@
 //! Mirrored parameters, what is sent again after an error of the protocol, and demands for input.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -112,6 +113,35 @@ fn a_header_mismatch_refreshes_the_schema_and_sends_once_more() {
         let call = client.call(Request::raw("prompts/get", r#"{"name":"p"}"#));
         raw.asked().error("400 Bad Request", -32020, &Value::Null);
         assert!(matches!(call.await, Err(CallError::Peer(_))));
+    });
+}
+
+#[test]
+fn many_calls_that_miss_their_headers_share_one_refresh_also_on_one_connection() {
+    run(async {
+        for most in [1, 128] {
+            let raw = Raw::start();
+            let client = raw.client(Config { max_connections: most, ..unasked() }).await;
+            let lists = Arc::new(AtomicU64::new(0));
+            let counted = Arc::clone(&lists);
+            raw.answer_each(move |asked| match (asked.method(), asked.header("mcp-param-region")) {
+                ("tools/list", _) => {
+                    counted.fetch_add(1, Ordering::SeqCst);
+                    list(asked, &[listed("place", MIRRORED)]);
+                }
+                (_, None) => asked.error("400 Bad Request", -32020, &Value::Null),
+                (_, Some(region)) => {
+                    let region = region.to_owned();
+                    asked.text(&region);
+                }
+            });
+            let calls: Vec<_> =
+                (0..20).map(|n| client.call(tool("place", &format!(r#"{{"region":"r{n}"}}"#)))).collect();
+            for (n, call) in calls.into_iter().enumerate() {
+                assert_eq!(call.tool_result().await.expect("an answer").text(), format!("r{n}"));
+            }
+            assert_eq!(lists.load(Ordering::SeqCst), 1);
+        }
     });
 }
 

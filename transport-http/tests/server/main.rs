@@ -4,6 +4,7 @@ mod cancellation;
 mod field_reports;
 #[cfg(feature = "http2")]
 mod http2;
+mod legacy;
 mod limits;
 mod rules;
 mod security;

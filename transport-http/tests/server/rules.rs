@@ -1,7 +1,8 @@
 //! The rules of the transport: what is checked, in which order, and what a refusal looks like (H1 to H9, M3 to M6).
 
 use steady_http::headers::Access;
-use steady_http::{HttpConfig, ServeConfig};
+use steady_http::steady_core::kernel::Eras;
+use steady_http::{HttpConfig, ServeConfig, ServerConfig};
 
 use super::support::{Answer, Lab, call, post, post_with, request};
 
@@ -150,6 +151,8 @@ fn unknown_methods_are_404_and_the_old_handshake_learns_the_versions() {
     for method in ["initialize", "ping", "tasks/list", "tasks/result", "resources/subscribe", "nonsense"] {
         assert_eq!(refusal(&lab, &post(&request("5", method, ""))), (404, Some(-32601)), "{method}");
     }
+    let server = ServerConfig { eras: Eras::Modern, ..ServerConfig::default() };
+    let lab = Lab::with(ServeConfig { http: HttpConfig { server, ..HttpConfig::default() }, ..ServeConfig::default() });
     let old =
         r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{}}}"#;
     for text in [post(old), post(old).replace("MCP-Protocol-Version: 2026-07-28\r\n", "")] {

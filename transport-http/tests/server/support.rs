@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use steady_http::{
-    Contents, Context, HttpService, Hub, Reply, Resource, ResourceRead, Resources, RpcError, ServeConfig, Server,
-    ToolCall, Tools,
+    Answer as Answered, Call, Contents, Context, HttpService, Hub, Reply, Resource, ResourceRead, Resources, RpcError,
+    ServeConfig, Server, Service, ToolCall, Tools,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -97,15 +97,39 @@ async fn torrent(call: ToolCall, cx: Context, wires: Wires) -> Result<Reply, Rpc
     Ok(Reply::text("done"))
 }
 
-/// The tools, with a hub.
-pub(crate) type Fixture = Tools;
+/// The tools, and one that asks.
+pub(crate) struct Fixture(Tools);
+
+impl Service for Fixture {
+    fn call(&self, call: Call, cx: Context) -> Answered {
+        if call.params.contains(r#""name":"asks""#) {
+            return Answered::Ready(Ok(asks(&call.params)));
+        }
+        self.0.call(call, cx)
+    }
+
+    fn input_schema(&self, tool: &str) -> Option<&str> {
+        self.0.input_schema(tool)
+    }
+}
+
+/// Asks for the roots, and answers with them.
+fn asks(params: &str) -> String {
+    let params: serde_json::Value = serde_json::from_str(params).expect("JSON");
+    match params.get("inputResponses") {
+        None => {
+            r#"{"resultType":"input_required","inputRequests":{"where":{"method":"roots/list","params":{}}}}"#.into()
+        }
+        Some(given) => format!(r#"{{"resultType":"complete","content":[],"given":{given}}}"#),
+    }
+}
 
 fn fixture(wires: &Wires) -> Fixture {
     let resources =
         Resources::new().resource(Resource::new("x:{name}", "letters"), |read: ResourceRead, _| async move {
             Ok((read.variable("name").len() == 1).then(|| Contents::text("text/plain", read.variable("name"))))
         });
-    tools(wires).resources(resources).subscriptions(&wires.hub)
+    Fixture(tools(wires).resources(resources).subscriptions(&wires.hub))
 }
 
 fn tools(wires: &Wires) -> Tools {

@@ -68,7 +68,7 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
 pub(super) fn record(cx: &mut Context, prefix: &Path) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-http --example compared")?;
     let (served, mut subject) = Subject::start(&Command::new(cx.workspace.program("examples/compared")))?;
-    let relay = Relay::start(served.address(), prefix)?;
+    let relay = Relay::start(served.address(), Some(prefix))?;
     subject.address.clone_from(&relay.address);
     let findings = missed(&column(&subject));
     drop((served, relay));
@@ -85,7 +85,7 @@ fn column(subject: &Subject) -> Column {
 }
 
 /// The servers of the others. One that cannot be had on this machine is told, and its column left out.
-fn peers(cx: &mut Context) -> Result<Vec<(&'static str, Command)>, Error> {
+pub(super) fn peers(cx: &mut Context) -> Result<Vec<(&'static str, Command)>, Error> {
     let home = cx.workspace.scratch("interop")?;
     let folder = Path::new(SERVERS);
     let python = interop::python(cx, &home)
@@ -94,7 +94,7 @@ fn peers(cx: &mut Context) -> Result<Vec<(&'static str, Command)>, Error> {
     let node = interop::node(cx, folder, "typescript_server.mjs", &home.join("node-compare"))
         .map(|script| Command::new("node").arg(script))
         .map_err(|why| why.to_string());
-    let rmcp = rmcp(cx, &home).map(Command::new).map_err(|why| why.to_string());
+    let rmcp = rmcp(cx, &home).map(|built| Command::new(built.join("rmcp-http-server"))).map_err(|why| why.to_string());
     let mut there = Vec::new();
     for (name, command) in [("rmcp 3.11.0", rmcp), ("TypeScript 2.4.0", node), ("Python 2.3.0", python)] {
         match command {
@@ -105,11 +105,11 @@ fn peers(cx: &mut Context) -> Result<Vec<(&'static str, Command)>, Error> {
     Ok(there)
 }
 
-fn rmcp(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
+pub(super) fn rmcp(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
     let target = home.join("rmcp-http");
     let build = Command::line("cargo build --locked --manifest-path").arg(Path::new(RMCP).join("Cargo.toml"));
     cx.run(&build.args(["--target-dir"]).arg(&target))?;
-    Ok(target.join("debug/rmcp-http-server"))
+    Ok(target.join("debug"))
 }
 
 /// The table, and below it why a row failed.

@@ -7,6 +7,10 @@
 //!
 //! Our client against their servers, of the same three. What is built with
 //! rmcp is a workspace of its own.
+//!
+//! Both over stdio, and then over HTTP.
+
+mod http;
 
 use super::context::Context;
 use super::schema::recorder;
@@ -29,9 +33,11 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     // Both directions need them, and each says so if one is not there.
     let python = python(cx, &home).map_err(|why| why.to_string());
     let rmcp = rmcp(cx, &home).map_err(|why| why.to_string());
-    let theirs = their_clients(cx, python.clone(), rmcp.clone(), &home, &[]);
-    let ours = our_client(cx, python, rmcp, &home, &[]);
-    all_of([theirs, ours])
+    let stdio = their_clients(cx, python.clone(), rmcp.clone(), &home, &[]);
+    let ours_over_stdio = our_client(cx, python.clone(), rmcp.clone(), &home, &[]);
+    let over_http = http::their_clients(cx, python, rmcp, &home, None);
+    let ours_over_http = http::our_client(cx, None);
+    all_of([stdio, ours_over_stdio, over_http, ours_over_http])
 }
 
 /// The same, with everything that is said in files that begin with these prefixes. Returns the Python that it used.
@@ -39,8 +45,10 @@ pub(super) fn record(cx: &mut Context, server: &Path, client: &Path) -> Result<P
     let home = cx.workspace.scratch("interop")?;
     let python = python(cx, &home)?;
     let rmcp = rmcp(cx, &home).map_err(|why| why.to_string());
-    their_clients(cx, Ok(python.clone()), rmcp.clone(), &home, &recorder(server)?)?;
-    our_client(cx, Ok(python.clone()), rmcp, &home, &recorder(client)?)?;
+    their_clients(cx, Ok(python.clone()), rmcp.clone(), &home, &recorder(server, &[])?)?;
+    our_client(cx, Ok(python.clone()), rmcp.clone(), &home, &recorder(client, &[])?)?;
+    http::their_clients(cx, Ok(python.clone()), rmcp, &home, Some(server))?;
+    http::our_client(cx, Some(client))?;
     Ok(python)
 }
 
@@ -148,7 +156,10 @@ fn show(cx: &mut Context, client: &Command) -> Result<String, Error> {
 
 /// Runs a client, and returns the reservation that it got.
 fn drive(cx: &mut Context, client: &Command) -> Result<String, Error> {
-    let said = show(cx, client)?;
+    reservation(&show(cx, client)?)
+}
+
+fn reservation(said: &str) -> Result<String, Error> {
     let reservation = said.lines().find_map(|line| line.strip_prefix("reservation "));
     reservation.map(String::from).ok_or_else(|| Error::check("the client names no reservation"))
 }

@@ -10,6 +10,7 @@
 //! and a proxy must cut a stream that has no comments.
 
 mod kinds;
+mod story;
 
 use super::context::Context;
 use super::served::Served;
@@ -63,6 +64,7 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     }
     findings.extend(silences(&program, &proxies));
     findings.extend(buffers_anyway(&program).err().map(|error| error.to_string()));
+    findings.extend(story::run(cx).err().map(|error| error.to_string()));
     table.render().lines().for_each(|line| cx.say(line));
     cx.say(&format!("medians and maxima; a comment each {COMMENTS_MS} ms; an answer is a stream after 2 s"));
     cx.say(&format!(

@@ -6,7 +6,7 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, tidy};
+use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, swarm, tidy};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
@@ -18,7 +18,10 @@ const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3
 const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
 const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
 
-const SCHEMAS: Tool = Tool { name: "STEADY_SCHEMAS, the folder of the official schemas", probe: schema::PROBE };
+const SCHEMAS: Tool = Tool {
+    name: "the official schemas, in the folder STEADY_SCHEMAS or shared/schema beside the checkout",
+    probe: schema::PROBE,
+};
 const NGINX: Tool = Tool { name: "nginx", probe: proxies::NGINX };
 const MACOS: Tool = Tool { name: "target x86_64-apple-darwin", probe: &["sh", "-c", MACOS_PROBE] };
 const WINDOWS: Tool = Tool { name: "target x86_64-pc-windows-gnu", probe: &["sh", "-c", WINDOWS_PROBE] };
@@ -127,6 +130,14 @@ pub(crate) const STEPS: &[Step] = &[
         next: "run `cargo demo` and read the claim that does not hold",
     },
     Step {
+        name: "swarm",
+        proves: "200 worlds under faults keep every promise and come to rest, and are the same in another process",
+        required: true,
+        tools: &[],
+        run: swarm::run,
+        next: "`cargo run -p mcp-steady-sim -- replay target/swarm/swarm-SEED.events` shows the failure step by step",
+    },
+    Step {
         name: "bench-smoke",
         proves: "every benchmark still runs, one pass each",
         required: true,
@@ -152,15 +163,15 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "interop",
-        proves: "other SDKs drive our server, and our client drives theirs, at revision 2026-07-28",
+        proves: "over stdio and HTTP other SDKs drive our server, and our client drives theirs, at revision 2026-07-28",
         required: true,
         tools: &[PYTHON, NODE, NPM],
         run: interop::run,
-        next: "run the line that is printed above the first FAILED alone; the scripts are in sim/tests/interop and transport-stdio/tests/interop",
+        next: "run the line that is printed above the first FAILED alone; the scripts are in sim/tests/interop, transport-stdio/tests/interop and transport-http/tests/compare",
     },
     Step {
         name: "conformance",
-        proves: "the official suite passes against our HTTP server (37 required and 3 pending scenarios) and our client (7, and 25 of OAuth out of scope), counted",
+        proves: "the official suite passes against our HTTP server (37 required, 3 pending and 10 tasks scenarios) and our client (7, and 25 of OAuth out of scope), counted",
         required: true,
         tools: &[NODE, NPM],
         run: conformance::run,
@@ -184,7 +195,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "proxies",
-        proves: "behind real proxies nothing is held back, a hang-up arrives, and silence is survived",
+        proves: "behind real proxies nothing is held back, a hang-up arrives, silence is survived, and a retry with a key reserves once",
         required: true,
         tools: &[NGINX],
         run: proxies::run,

@@ -6,6 +6,7 @@ use super::{Check, REVISION, SUITE, Scenarios, emptied, node, read};
 use crate::error::Error;
 use crate::process::Command;
 use crate::verify::context::Context;
+use crate::verify::schema::recorder;
 use std::path::Path;
 
 /// The required scenarios without OAuth, then the one that was added later; with the checks that each must pass.
@@ -22,11 +23,16 @@ const SCENARIOS: [(&str, usize); 8] = [
 /// What the suite leaves out for a client that declares neither roots nor sampling, and has no handshake.
 const SKIPPED: [(&str, usize); 2] = [("request-metadata", 2), ("http-standard-headers", 2)];
 
-/// Runs each scenario with a client of its own.
-pub(super) fn run(cx: &mut Context, home: &Path) -> Result<(), Error> {
+/// Runs each scenario with a client of its own, in front of a recorder if there is a prefix for it.
+pub(super) fn run(cx: &mut Context, home: &Path, record: Option<&Path>) -> Result<(), Error> {
     let results = home.join("results-client");
     emptied(&results)?;
-    let client = cx.workspace.target.join("debug/examples/conformance_client");
+    let client = cx.workspace.target.join("debug/examples/conformance_client").display().to_string();
+    // The suite splits this at its spaces, and adds the address.
+    let client = match record {
+        None => client,
+        Some(prefix) => [recorder(prefix, &["--http"])?, vec![client]].concat().join(" "),
+    };
     let mut failed = Vec::new();
     for (name, _) in SCENARIOS {
         let suite = Command::new(node(home)).arg(home.join(SUITE)).args(["client", "--command"]).arg(&client);

@@ -38,6 +38,18 @@ pub(super) const NGINX_BUFFERING: Proxy = Proxy {
     ..NGINX
 };
 
+/// nginx that takes an answer whole, hands it out at a byte a second if it is asked to, and does not tell the server that the
+/// client is gone.
+pub(super) const NGINX_SLOW: Proxy = Proxy {
+    name: "nginx that holds answers",
+    settings: |folder, port, server| {
+        let hold = "proxy_ignore_headers X-Accel-Buffering; proxy_ignore_client_abort on; proxy_read_timeout 60s; \
+                    if ($http_x_slow) { set $limit_rate 1; }";
+        nginx(folder, port, server, hold)
+    },
+    ..NGINX
+};
+
 const HAPROXY: Proxy = Proxy {
     name: "haproxy",
     probe: &["haproxy", "-v"],

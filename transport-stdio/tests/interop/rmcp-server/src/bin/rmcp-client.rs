@@ -1,7 +1,8 @@
-//! Drives the inventory server over stdio with rmcp's client, at revision 2026-07-28.
+//! Drives the inventory server with rmcp's client, at revision 2026-07-28.
 //!
-//! The arguments are the command line of the server. Each check that holds prints `ok NAME`; the first one that does not
-//! prints `FAILED NAME: why` and the exit code is 1.
+//! The arguments are the command line of the server over stdio, or where it serves over HTTP. Each check that holds prints
+//! `ok NAME`; the first one that does not prints `FAILED NAME: why` and the exit code is 1. Over HTTP, who started this kills
+//! the server at the line `kill`, starts it at the line `start`, and answers each with a line.
 
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
@@ -14,8 +15,10 @@ use rmcp::model::{
 use rmcp::service::{
     ClientLifecycleMode, ClientServiceExt, NotificationContext, PeerRequestOptions, RequestHandle, RunningService,
 };
+use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::{RoleClient, ServiceError};
 use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -26,11 +29,13 @@ type Checked<T = ()> = Result<T, String>;
 
 /// Prints the check, or ends the run.
 fn check(name: &str, holds: bool, why: impl FnOnce() -> String) -> Checked {
-    if !holds {
-        return Err(format!("{name}: {}", why()));
-    }
+    check_quietly(name, holds, why)?;
     println!("ok {name}");
     Ok(())
+}
+
+fn check_quietly(name: &str, holds: bool, why: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(format!("{name}: {}", why())) }
 }
 
 fn told(error: impl std::fmt::Display) -> String {
@@ -46,9 +51,9 @@ impl ClientHandler for Watch {
     }
 }
 
-/// A server and the client that drives it.
+/// A server, if it is a child, and the client that drives it.
 struct Session {
-    child: Child,
+    child: Option<Child>,
     client: RunningService<RoleClient, Watch>,
     progress: UnboundedReceiver<(ProgressToken, f64)>,
 }
@@ -60,9 +65,15 @@ impl Session {
         let mut child = server.spawn().map_err(told)?;
         let pipes = (child.stdout.take().ok_or("no stdout")?, child.stdin.take().ok_or("no stdin")?);
         let (sender, progress) = unbounded_channel();
-        let discover = ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] };
-        let client = Watch(sender).serve_with_lifecycle(pipes, discover).await.map_err(told)?;
-        Ok(Self { child, client, progress })
+        let client = Watch(sender).serve_with_lifecycle(pipes, discover()).await.map_err(told)?;
+        Ok(Self { child: Some(child), client, progress })
+    }
+
+    async fn connect(url: &str) -> Checked<Self> {
+        let (sender, progress) = unbounded_channel();
+        let transport = StreamableHttpClientTransport::from_uri(url);
+        let client = Watch(sender).serve_with_lifecycle(transport, discover()).await.map_err(told)?;
+        Ok(Self { child: None, client, progress })
     }
 
     /// Sends a call of a tool. Its answer is awaited elsewhere.
@@ -94,8 +105,12 @@ impl Session {
     /// Ends the input of the server; how it exits.
     async fn end(mut self) -> Checked<ExitStatus> {
         self.client.close().await.map_err(told)?;
-        self.child.wait().await.map_err(told)
+        self.child.ok_or("no child")?.wait().await.map_err(told)
     }
+}
+
+fn discover() -> ClientLifecycleMode {
+    ClientLifecycleMode::Discover { preferred_versions: vec![ProtocolVersion::V_2026_07_28] }
 }
 
 fn settled(answer: Result<ServerResult, ServiceError>) -> Checked<CallToolResult> {
@@ -187,25 +202,56 @@ async fn kill(mut session: Session) -> Checked {
         session.progress_of(&call.progress_token.clone()).await?;
         waiting.push(call);
     }
-    session.child.start_kill().map_err(told)?;
+    let Some(mut child) = session.child.take() else {
+        demand("kill").await?;
+        for call in waiting {
+            let end = call.await_response().await;
+            check_quietly("kill", end.is_err(), || format!("{end:?}"))?;
+        }
+        return check("kill_9_fails_every_pending_call", true, String::new);
+    };
+    child.start_kill().map_err(told)?;
     for call in waiting {
         let end = call.await_response().await;
         let gone = matches!(end, Err(ServiceError::TransportClosed | ServiceError::TransportSend(_)));
-        if !gone {
-            return Err(format!("kill: {end:?}"));
-        }
+        check_quietly("kill", gone, || format!("{end:?}"))?;
     }
-    let status = session.child.wait().await.map_err(told)?;
+    let status = child.wait().await.map_err(told)?;
     check("kill_9_fails_every_pending_call", !status.success(), || status.to_string())
 }
 
-async fn run(command: &[String]) -> Checked {
-    let mut session = Session::start(command).await?;
+/// Has the server killed or started.
+async fn demand(what: &str) -> Checked {
+    println!("{what}");
+    let mut line = String::new();
+    let read = BufReader::new(tokio::io::stdin()).read_line(&mut line).await.map_err(told)?;
+    if read > 0 { Ok(()) } else { Err(format!("nobody heard {what:?}")) }
+}
+
+async fn checked(mut session: Session) -> Checked<String> {
     let reservation = ask(&session).await?;
     progress(&mut session).await?;
     cancellation(&mut session).await?;
     many(&session).await?;
     kill(session).await?;
+    Ok(reservation)
+}
+
+async fn run_http(url: &str) -> Checked {
+    let reservation = checked(Session::connect(url).await?).await?;
+    demand("start").await?;
+    let session = Session::connect(url).await?;
+    let again = reserve(&session, "order-7").await?;
+    check("the_next_process_knows_the_key", again == reservation, || format!("{reservation} then {again}"))?;
+    println!("reservation {reservation}");
+    Ok(())
+}
+
+async fn run(command: &[String]) -> Checked {
+    if command[0].starts_with("http://") {
+        return run_http(&command[0]).await;
+    }
+    let reservation = checked(Session::start(command).await?).await?;
     let session = Session::start(command).await?;
     let again = reserve(&session, "order-7").await?;
     check("the_next_process_knows_the_key", again == reservation, || format!("{reservation} then {again}"))?;
@@ -219,7 +265,7 @@ async fn run(command: &[String]) -> Checked {
 async fn main() -> ExitCode {
     let command: Vec<String> = std::env::args().skip(1).collect();
     if command.is_empty() {
-        println!("usage: rmcp-client SERVER [ARG...]");
+        println!("usage: rmcp-client SERVER [ARG...] | rmcp-client URL");
         return ExitCode::from(2);
     }
     match tokio::time::timeout(GUARD, run(&command)).await.unwrap_or_else(|_| Err("it hangs".to_owned())) {

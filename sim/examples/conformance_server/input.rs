@@ -124,6 +124,14 @@ impl States {
         }
     }
 
+    /// The name that the client gives, or the result that asks for it.
+    pub(crate) fn name(&self, call: &Call, cx: &Context) -> Result<Result<String, String>, RpcError> {
+        match self.next_round(&plan(&[&[NAME]], false), call, cx)? {
+            Some(asked) => Ok(Err(asked)),
+            None => Ok(Ok(said(call))),
+        }
+    }
+
     /// The demand of the round that this request is in, or `None` once everything is answered.
     fn next_round(&self, plan: &Plan, call: &Call, cx: &Context) -> Result<Option<String>, RpcError> {
         let retry = Retry::read(&call.params)?;

@@ -3,12 +3,14 @@
 
 mod catalog;
 mod input;
+mod tasks;
 mod tools;
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+use steady_http::steady_core::kernel::tasks::EXTENSION;
 use steady_http::steady_core::rpc::{PROTOCOL_VERSION, method};
 use steady_http::{Answer, Call, Context, Hub, HubConfig, Kinds, Outcome, RpcError, Service, run_http};
 
@@ -16,6 +18,7 @@ use steady_http::{Answer, Call, Context, Hub, HubConfig, Kinds, Outcome, RpcErro
 struct Conformance {
     changes: Hub,
     states: Arc<input::States>,
+    tasks: tasks::Tasks,
 }
 
 /// A complete result with the server's name (rules M4 and M8).
@@ -41,12 +44,16 @@ fn discover() -> Outcome {
             "prompts": {"listChanged": true},
             "resources": {},
             "completions": {},
+            "extensions": {EXTENSION: {}},
         },
     }))
 }
 
 impl Service for Conformance {
     fn call(&self, call: Call, cx: Context) -> Answer {
+        if let Some(answer) = self.tasks.server.answer(&call, &cx) {
+            return answer;
+        }
         Answer::Ready(match &*call.method {
             method::DISCOVER => discover(),
             method::TOOLS_LIST => cacheable(json!({"tools": tools::listed()})),
@@ -69,10 +76,15 @@ impl Service for Conformance {
 
 fn main() -> ExitCode {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:8001".to_owned());
-    let states = match input::States::new() {
-        Ok(states) => Arc::new(states),
-        Err(error) => panic!("no randomness for the key of the states: {error}"),
-    };
+    match serve(&address) {
+        Ok(code) => code,
+        Err(error) => panic!("the server has nothing to work with: {error}"),
+    }
+}
+
+fn serve(address: &str) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    let states = Arc::new(input::States::new()?);
+    let tasks = tasks::Tasks::start(&states)?;
     let changes = Hub::with_config(HubConfig { offers: Kinds::TOOLS | Kinds::PROMPTS, ..HubConfig::default() });
-    run_http(Conformance { changes, states }, address.as_str())
+    Ok(run_http(Conformance { changes, states, tasks }, address))
 }

@@ -1,0 +1,99 @@
+//! The stream of a session that belongs to no request: what a client opens with GET.
+
+use alloc::sync::Arc as StdArc;
+use alloc::vec::Vec;
+use core::task::{Context, Poll, Waker};
+
+use super::LegacySession;
+use crate::kernel::engine::ServerConfig;
+use crate::kernel::shutdown::{Shutdown, Watch};
+use crate::kernel::sync::Mutex;
+
+/// Which stream of a session is the one that is read.
+#[derive(Debug, Default)]
+pub(super) struct Standing(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    newest: u64,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+impl Standing {
+    /// A new stream takes the place of the one before, which ends: a client that lost its stream opens another one, and
+    /// the server may not have noticed the loss.
+    fn open(&self) -> u64 {
+        let mut state = self.0.lock();
+        state.newest += 1;
+        let (newest, waker) = (state.newest, state.waker.take());
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        newest
+    }
+
+    /// The session has ended, and its stream with it.
+    pub(super) fn close(&self) {
+        let mut state = self.0.lock();
+        state.closed = true;
+        let waker = state.waker.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Ready when this stream is not the one that is read any more.
+    fn poll_over(&self, cx: &Context<'_>, stream: u64) -> Poll<()> {
+        let mut state = self.0.lock();
+        if state.closed || state.newest != stream {
+            return Poll::Ready(());
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// The stream of a session that belongs to no request. It ends with the session, with the next such stream, and when the
+/// server shuts down.
+pub struct LegacyStream {
+    session: StdArc<LegacySession>,
+    stream: u64,
+    watch: Watch,
+    shutdown: Shutdown,
+}
+
+impl LegacyStream {
+    /// Opens it.
+    #[must_use]
+    pub fn open(session: &StdArc<LegacySession>, config: &ServerConfig) -> Self {
+        Self {
+            stream: session.standing.open(),
+            session: StdArc::clone(session),
+            watch: Watch::new(config.shutdown.clone()),
+            shutdown: config.shutdown.clone(),
+        }
+    }
+
+    /// Appends the next messages to `out`, each between `before` and `after`. `None`: it has ended.
+    pub fn poll_batch(
+        &mut self,
+        cx: &mut Context<'_>,
+        _out: &mut Vec<u8>,
+        (_before, _after): (&[u8], &[u8]),
+    ) -> Poll<Option<bool>> {
+        let _drained = self.watch.register(cx);
+        if self.shutdown.is_draining() || self.session.standing.poll_over(cx, self.stream).is_ready() {
+            return Poll::Ready(None);
+        }
+        Poll::Pending
+    }
+}
+
+impl core::fmt::Debug for LegacyStream {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("LegacyStream").field("stream", &self.stream).finish_non_exhaustive()
+    }
+}

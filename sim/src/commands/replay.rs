@@ -1,0 +1,88 @@
+//! `steady-sim replay`: a list of events, step by step.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde::Serialize;
+use steady_sim::swarm::{self, Script, Violation};
+
+use crate::show;
+
+/// Longest file of events, in bytes.
+const LONGEST: u64 = 64 << 20;
+
+/// Plays a file of events, and prints all that is seen: what each event does, every message at both ends, every end.
+///
+/// The file has one JSON value a line: the world, then the events, as `steady-sim swarm` writes them. Lines that start with
+/// # are skipped. Change them as you like: an event that names what is not there does nothing. Exit code 1 if a promise is
+/// broken, 2 if the file cannot be read, with the line.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The file; - is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print one JSON object for machines.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Json<'a> {
+    holds: bool,
+    events: usize,
+    hash: String,
+    calls: u64,
+    requests: u64,
+    virtual_ns: u64,
+    violations: &'a [Violation],
+    coverage: &'a swarm::Coverage,
+    trace: &'a [String],
+}
+
+pub(super) fn run(args: &Args) -> ExitCode {
+    let name = args.file.display();
+    let text = match show::read_text(&args.file, LONGEST) {
+        Ok(text) => text,
+        Err(error) => return show::failed(&format!("{name}: {error}")),
+    };
+    let script = match Script::parse(&text) {
+        Ok(script) => script,
+        Err(error) => return show::failed(&format!("{name}: {error}")),
+    };
+    let run = match swarm::play(&script, true) {
+        Ok(run) => run,
+        Err(error) => return show::failed(&format!("no temporary directory: {error}")),
+    };
+    let holds = run.violations.is_empty();
+    let mut out = io::stdout().lock();
+    let printed = if args.json {
+        let json = Json {
+            holds,
+            events: script.events.len(),
+            hash: format!("{:016x}", run.hash),
+            calls: run.calls,
+            requests: run.requests,
+            virtual_ns: run.virtual_time,
+            violations: &run.violations,
+            coverage: &run.coverage,
+            trace: &run.trace,
+        };
+        serde_json::to_string_pretty(&json).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
+    } else {
+        people(&mut out, &run)
+    };
+    show::exit(printed, holds)
+}
+
+fn people(out: &mut impl Write, run: &swarm::Run) -> io::Result<()> {
+    for line in &run.trace {
+        writeln!(out, "{line}")?;
+    }
+    writeln!(out)?;
+    for violation in &run.violations {
+        writeln!(out, "{}", show::violation(violation))?;
+    }
+    let kept = if run.violations.is_empty() { "every promise was kept" } else { "FAILED" };
+    writeln!(out, "{kept}; {} calls, {} requests, trace {:016x}", run.calls, run.requests, run.hash)
+}

@@ -1,0 +1,68 @@
+//! What has to happen in a run of many seeds, for it to mean something: every way in which things can end.
+
+use super::journal::Coverage;
+
+/// From so many seeds on.
+pub const FROM: u64 = 100;
+
+/// What has to happen at least once.
+pub const FLOOR: &[&str] = &[
+    "answered",
+    "answered: error",
+    "cancellation: accepted",
+    "cancellation: too late",
+    "cancelled",
+    "client: attempt after the first",
+    "client: late answer ignored",
+    "client: progress dropped, unread",
+    "client: progress read",
+    "client: sent again after a loss",
+    "client: sent again, never sent before",
+    "disconnect: accepted",
+    "dropped",
+    "gone with its client",
+    "handler: answered",
+    "handler: dropped",
+    "idle timeout",
+    "ledger: died in the transaction",
+    "ledger: expired",
+    "ledger: fresh",
+    "ledger: mismatch",
+    "ledger: refused by the business",
+    "ledger: replayed",
+    "link: closed by the server",
+    "link: connection refused",
+    "link: failed",
+    "link: no answer to server/discover",
+    "link: stalled",
+    "maximum timeout",
+    "never sent",
+    "progress: coalesced",
+    "progress: dropped",
+    "progress: sent",
+    "proxy: POST sent twice",
+    "refused: full",
+    "server: answered at its shutdown",
+    "server: cancelled",
+    "server: client lost",
+    "server: completed",
+    "server: idle timeout",
+    "server: maximum timeout",
+    "server: refused, closing",
+    "server: refused, full",
+    "signal: notifications/cancelled",
+    "signal: response stream closed",
+    "unknown",
+    "verdict: conditional",
+    "verdict: safe",
+    "verdict: unsafe, never sent",
+    "verdict: unsafe, reconcile first",
+];
+
+/// What did not happen, of what had to in so many seeds.
+pub(super) fn missing(coverage: &Coverage, seeds: u64) -> Vec<&'static str> {
+    if seeds < FROM {
+        return Vec::new();
+    }
+    FLOOR.iter().filter(|name| !coverage.contains_key(**name)).copied().collect()
+}

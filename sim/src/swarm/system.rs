@@ -1,0 +1,453 @@
+//! A world while it runs: it does what the script says, lets time pass, heals, and looks whether all comes to rest.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use steady_core::kernel::client::{Caller, Canceller};
+use steady_core::time::Instant;
+
+use super::client::{self, Told};
+use super::journal::{Check, Coverage, Log, Violation};
+use super::script::{Event, Form, Script, Server, Tool, Way, World};
+use super::server::Host;
+use super::store::{self, Death, WallClock};
+use super::switch::Shared;
+use crate::world::{Executor, Group, TaskId};
+
+/// When the worlds begin, in milliseconds since 1970.
+const EPOCH: i64 = 1_785_000_000_000;
+/// Polls at one instant, after which a world counts as one that never comes to rest.
+const MOST_POLLS: u64 = 2_000_000;
+/// Names of the calls that are made when all is healed.
+const IN_CALM: u32 = 1_000_000_000;
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// What was broken, in order.
+    pub violations: Vec<Violation>,
+    /// The hash of all that was seen.
+    pub hash: u64,
+    /// Requests that servers read.
+    pub requests: u64,
+    /// Calls that were made.
+    pub calls: u64,
+    /// How long it took, in nanoseconds of virtual time.
+    pub virtual_time: u64,
+    /// What happened how often.
+    pub coverage: Coverage,
+    /// All that was seen, if it was to be recorded.
+    pub trace: Vec<String>,
+}
+
+/// A client process.
+struct Client {
+    group: Group,
+    caller: Caller,
+    gone: Arc<AtomicBool>,
+    calls: BTreeMap<u32, (TaskId, Canceller)>,
+}
+
+struct System {
+    executor: Executor,
+    switch: Shared,
+    log: Log,
+    world: World,
+    wall: WallClock,
+    /// What was added to the wall clock.
+    jumped: i64,
+    clients: Vec<Option<Client>>,
+    incarnations: Vec<u32>,
+    stuck: bool,
+}
+
+/// Runs a script. A real ledger's file is made in `dir`. `record`: whether all that is seen is kept as text.
+#[must_use]
+pub fn run(script: &Script, dir: &Path, record: bool) -> Run {
+    let log = Log::new(script.world.clone(), record);
+    let ran = catch_unwind(AssertUnwindSafe(|| play(script, dir, &log)));
+    let virtual_time = log.lock().now().as_nanos();
+    let mut journal = log.lock();
+    if let Err(panic) = ran {
+        let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        journal.broken(Check::NoPanic, format!("a panic: {}", text.unwrap_or("(no text)")));
+    }
+    Run {
+        violations: std::mem::take(&mut journal.violations),
+        hash: journal.trace.hash(),
+        requests: journal.requests,
+        calls: journal.calls(),
+        virtual_time,
+        coverage: std::mem::take(&mut journal.coverage),
+        trace: journal.trace.lines().to_vec(),
+    }
+}
+
+fn play(script: &Script, dir: &Path, log: &Log) {
+    let mut system = System::new(&script.world, dir, log.clone());
+    for (at, event) in script.events.iter().enumerate() {
+        if system.stuck {
+            return;
+        }
+        let text = serde_json::to_string(event).unwrap_or_default();
+        let mut journal = log.lock();
+        journal.event(at + 1, &text);
+        journal.count(name(event));
+        drop(journal);
+        system.apply(*event);
+    }
+    system.come_to_rest();
+}
+
+impl System {
+    fn new(world: &World, dir: &Path, log: Log) -> Self {
+        let executor = Executor::new();
+        let wall = WallClock::new(EPOCH);
+        let retention = i64::try_from(world.retention_ms).unwrap_or(i64::MAX);
+        let vault = match world.ledger {
+            Form::Memory => store::memory(wall.clone(), retention, world.mutant),
+            Form::Sqlite => store::sqlite(&dir.join("world.db"), wall.clone(), retention),
+        };
+        let switch = Shared::new(world.clone(), executor.spawner(), log.clone(), vault);
+        let mut system = Self {
+            executor,
+            switch,
+            log,
+            world: world.clone(),
+            wall,
+            jumped: 0,
+            clients: Vec::new(),
+            incarnations: vec![0; world.clients.len()],
+            stuck: false,
+        };
+        for replica in 0..world.replicas {
+            system.restart(Server::Replica(replica));
+        }
+        for client in 0..world.clients.len() {
+            system.clients.push(None);
+            system.start_client(client);
+        }
+        system
+    }
+
+    fn start_client(&mut self, client: usize) {
+        if self.clients[client].is_some() {
+            return;
+        }
+        self.incarnations[client] += 1;
+        let spawner = self.executor.spawner();
+        let group = spawner.group();
+        let ports = spawner.ports(group);
+        let Some(caller) = client::start(&self.switch, client, self.incarnations[client], &ports, &self.log) else {
+            return client::refused(&self.log, client);
+        };
+        self.clients[client] = Some(Client { group, caller, gone: Arc::default(), calls: BTreeMap::new() });
+    }
+
+    fn apply(&mut self, event: Event) {
+        match event {
+            Event::Call { client, call, tool } => drop(self.call(client, call, tool, false)),
+            Event::Cancel { client, call } => {
+                if let Some((_, canceller)) = self.call_of(client, call) {
+                    canceller.cancel("the application gives it up");
+                }
+            }
+            Event::Drop { client, call } => {
+                if let Some((task, _)) = self.call_of(client, call) {
+                    self.executor.kill(task);
+                }
+            }
+            Event::Wait { ms } => self.run_until(self.executor.now() + Duration::from_millis(ms)),
+            Event::Step { polls } => self.step(polls),
+            Event::Delay { client, ms } => {
+                let delay = Duration::from_millis(ms);
+                for way in [Way::Up, Way::Down] {
+                    self.switch.lock().change(client, way, |weather| weather.delay = delay);
+                }
+            }
+            Event::Hold { client, way } => self.switch.lock().change(client, way, |weather| weather.held = true),
+            Event::Release { client, way } => self.switch.lock().change(client, way, |weather| weather.held = false),
+            Event::Cut { client } => self.switch.lock().cut(client),
+            Event::StopReading { client } => {
+                self.switch.lock().change(client, Way::Down, |weather| weather.unread = true);
+            }
+            Event::Read { client } => self.switch.lock().change(client, Way::Down, |weather| weather.unread = false),
+            Event::Freeze(server) => self.freeze(server, true),
+            Event::Thaw(server) => self.freeze(server, false),
+            Event::Crash(server) => self.crash(server),
+            Event::DieInCommit { server, committed } => {
+                if let Some(host) = self.switch.lock().host(server) {
+                    let death = if committed { Death::AfterCommit } else { Death::BeforeCommit };
+                    *host.death.lock().unwrap_or_else(PoisonError::into_inner) = Some(death);
+                }
+            }
+            Event::Drain(server) => self.drain(server),
+            Event::Restart(server) => self.restart(server),
+            Event::CrashClient { client } => self.crash_client(client),
+            Event::RestartClient { client } => self.start_client(client),
+            Event::Close { client } => self.close_client(client),
+            Event::Clock { ms } => {
+                self.jumped = self.jumped.saturating_add(ms);
+                self.tick();
+            }
+            Event::Double { client } => self.switch.lock().double(client),
+            Event::Disk { ms } => self.switch.lock().yard.disk_ms.store(ms, Ordering::Relaxed),
+        }
+    }
+
+    /// Starts a call; its number in the journal.
+    fn call(&mut self, client: usize, call: u32, tool: Tool, in_calm: bool) -> Option<usize> {
+        let state = self.clients.get_mut(client)?.as_mut()?;
+        if state.calls.contains_key(&call) {
+            return None;
+        }
+        let order = {
+            let mut log = self.log.lock();
+            let order = log.starts(client, call, tool, client::safety(tool));
+            if in_calm {
+                log.is_in_calm(order);
+            }
+            order
+        };
+        let pending = state.caller.call(client::request(&self.world, tool, order));
+        let canceller = pending.canceller();
+        let told = Told { log: self.log.clone(), gone: Arc::clone(&state.gone) };
+        // Every second application does not look at progress.
+        let watch = client::watch(pending, order, call.is_multiple_of(2), self.world.mutant, told);
+        let task = self.executor.spawner().spawn(state.group, watch);
+        state.calls.insert(call, (task, canceller));
+        Some(order)
+    }
+
+    fn call_of(&self, client: usize, call: u32) -> Option<(TaskId, Canceller)> {
+        self.clients.get(client)?.as_ref()?.calls.get(&call).cloned()
+    }
+
+    fn freeze(&mut self, server: Server, frozen: bool) {
+        let Some(group) = self.switch.lock().host(server).map(|host| host.group) else { return };
+        self.log.lock().frozen(server, frozen);
+        if frozen { self.executor.stop(group) } else { self.executor.go_on(group) }
+    }
+
+    fn crash(&mut self, server: Server) {
+        let host = self.switch.lock().take_host(server);
+        if let Some(host) = host {
+            self.end(&host);
+        }
+    }
+
+    fn end(&mut self, host: &Host) {
+        self.log.lock().process("a server process ends");
+        host.gone.store(true, Ordering::Relaxed);
+        self.executor.kill_group(host.group);
+        self.log.lock().frozen(host.server, false);
+        self.log.lock().server_stats(&host.config.stats.snapshot());
+    }
+
+    /// Asks a server to end. A child ends when its connection does; a replica is taken out of the load balancer, and has
+    /// its time.
+    fn drain(&mut self, server: Server) {
+        let Some(host) = self.switch.lock().host(server).map(Arc::clone) else { return };
+        host.config.shutdown.drain();
+        if matches!(server, Server::Replica(_)) {
+            let end = host.ports.timer.now() + host.config.shutdown_limit + host.config.grace;
+            self.executor.spawner().spawn(host.group, async move {
+                host.ports.timer.sleep_until(end).await;
+                host.exit();
+            });
+        }
+    }
+
+    fn restart(&mut self, server: Server) {
+        let Server::Replica(replica) = server else { return };
+        let mut switch = self.switch.lock();
+        if switch.replicas.get(replica).is_some_and(Option::is_none) {
+            let host = switch.start(server);
+            switch.replicas[replica] = Some(host);
+        }
+    }
+
+    fn crash_client(&mut self, client: usize) {
+        let Some(state) = self.clients.get_mut(client).and_then(Option::take) else { return };
+        self.log.lock().process("a client process dies");
+        state.gone.store(true, Ordering::Relaxed);
+        self.log.lock().client_stats(&state.caller.stats(), false);
+        self.executor.kill_group(state.group);
+    }
+
+    fn close_client(&mut self, client: usize) {
+        let Some(state) = self.clients.get_mut(client).and_then(Option::take) else { return };
+        self.log.lock().process("a client is closed");
+        state.caller.close();
+        self.log.lock().client_stats(&state.caller.stats(), true);
+    }
+
+    fn tick(&mut self) {
+        let now = self.executor.now();
+        self.log.lock().tick(now);
+        let ms = i64::try_from(now.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
+        self.wall.set(EPOCH.saturating_add(ms).saturating_add(self.jumped));
+    }
+
+    /// Ends the processes that have ended by themselves.
+    fn bury(&mut self) {
+        loop {
+            let yard = Arc::clone(&self.switch.lock().yard);
+            let Some(host) = yard.exits.lock().unwrap_or_else(PoisonError::into_inner).pop_front() else { return };
+            let mut switch = self.switch.lock();
+            if switch.host(host.server).is_some_and(|there| there.group == host.group) {
+                drop(switch.take_host(host.server));
+            }
+            switch.orphans.retain(|orphan| orphan.group != host.group);
+            drop(switch);
+            // It may have been killed for two reasons at once.
+            if !host.gone.load(Ordering::Relaxed) {
+                self.end(&host);
+            }
+        }
+    }
+
+    fn step(&mut self, polls: u32) {
+        for _ in 0..polls {
+            if !self.executor.step() {
+                return;
+            }
+            self.bury();
+        }
+    }
+
+    fn run_ready(&mut self) {
+        let mut polls = 0;
+        while self.executor.step() {
+            self.bury();
+            polls += 1;
+            if polls > MOST_POLLS {
+                self.stuck = true;
+                let what = format!("{MOST_POLLS} polls at {}, and still somebody is ready", self.executor.now());
+                return self.log.lock().broken(Check::ComesToRest, what);
+            }
+        }
+    }
+
+    /// Lets everything happen up to `until`.
+    fn run_until(&mut self, until: Instant) {
+        loop {
+            self.run_ready();
+            if self.stuck {
+                return;
+            }
+            let next = self.executor.next_alarm().filter(|next| *next <= until);
+            self.executor.advance_to(next.unwrap_or(until));
+            self.tick();
+            if next.is_none() {
+                return self.run_ready();
+            }
+        }
+    }
+
+    /// The second phase: no faults any more. All that is open ends, whoever asks is answered, and nothing is left.
+    fn come_to_rest(&mut self) {
+        self.heal();
+        let settle = Duration::from_secs(5) + 2 * Duration::from_millis(self.world.delay_ms);
+        let deadline = self.log.lock().last_deadline();
+        self.run_until(deadline.max(self.executor.now()) + settle);
+        self.ask_again();
+        for client in 0..self.clients.len() {
+            self.close_client(client);
+        }
+        // What runs on whatever happens has its time, and then its grace.
+        let longest = Duration::from_secs(2 * 3600) + Duration::from_millis(self.world.grace_ms);
+        self.run_until(self.executor.now() + longest);
+        if self.stuck {
+            return;
+        }
+        let tasks = self.executor.tasks_beside(&BTreeSet::new());
+        let (waiting, effects) = {
+            let switch = self.switch.lock();
+            (switch.waiting(), switch.vault.effects())
+        };
+        for replica in 0..self.world.replicas {
+            self.crash(Server::Replica(replica));
+        }
+        let mut log = self.log.lock();
+        log.at_rest(tasks, waiting);
+        match effects {
+            Ok(effects) => log.audit(&effects),
+            Err(why) => log.broken(Check::DurableAnswer, format!("the ledger cannot be read: {why}")),
+        }
+    }
+
+    fn heal(&mut self) {
+        let servers = (0..self.world.clients.len()).map(Server::Child);
+        for server in servers.chain((0..self.world.replicas).map(Server::Replica)) {
+            self.freeze(server, false);
+        }
+        self.switch.lock().heal();
+        let orphans: Vec<Group> = self.switch.lock().orphans.iter().map(|host| host.group).collect();
+        orphans.into_iter().for_each(|group| self.executor.go_on(group));
+        for replica in 0..self.world.replicas {
+            let server = Server::Replica(replica);
+            let draining = self.switch.lock().host(server).is_some_and(|host| host.config.shutdown.is_draining());
+            if draining {
+                self.crash(server);
+            }
+            self.restart(server);
+        }
+        for client in 0..self.clients.len() {
+            self.start_client(client);
+        }
+    }
+
+    /// The applications ask again for what they have no answer to, one after the other; and each client reads once.
+    fn ask_again(&mut self) {
+        let reads = (0..self.clients.len()).map(|client| (client, Tool::Read { bytes: 8 }));
+        let open = self.log.lock().open_keys();
+        let keys = open.into_iter().map(|(client, key, amount)| (client, Tool::AddOnce { key, amount }));
+        let all: Vec<(usize, Tool)> = reads.chain(keys).collect();
+        for (at, (client, tool)) in (IN_CALM..).zip(all) {
+            if self.stuck || self.call(client, at, tool, true).is_none() {
+                continue;
+            }
+            // As long as it takes, which is a round trip where all is well.
+            let trip = Duration::from_millis(4 * self.world.delay_ms + 1);
+            self.run_until(self.executor.now() + trip);
+        }
+        let deadline = self.log.lock().last_deadline();
+        self.run_until(deadline.max(self.executor.now()));
+    }
+}
+
+/// The kind of an event, for the coverage.
+const fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Call { .. } => "event: call",
+        Event::Cancel { .. } => "event: cancel",
+        Event::Drop { .. } => "event: drop",
+        Event::Wait { .. } => "event: wait",
+        Event::Step { .. } => "event: step",
+        Event::Delay { .. } => "event: delay",
+        Event::Hold { .. } => "event: hold",
+        Event::Release { .. } => "event: release",
+        Event::Cut { .. } => "event: cut",
+        Event::StopReading { .. } => "event: stop-reading",
+        Event::Read { .. } => "event: read",
+        Event::Freeze(_) => "event: freeze",
+        Event::Thaw(_) => "event: thaw",
+        Event::Crash(_) => "event: crash",
+        Event::DieInCommit { .. } => "event: die-in-commit",
+        Event::Drain(_) => "event: drain",
+        Event::Restart(_) => "event: restart",
+        Event::CrashClient { .. } => "event: crash-client",
+        Event::RestartClient { .. } => "event: restart-client",
+        Event::Close { .. } => "event: close",
+        Event::Clock { .. } => "event: clock",
+        Event::Double { .. } => "event: double",
+        Event::Disk { .. } => "event: disk",
+    }
+}

@@ -1,0 +1,330 @@
+//! The older revisions on the same endpoint: sessions, GET, DELETE, and bodies that hold answers or several messages.
+//!
+//! | request | answer |
+//! |---|---|
+//! | POST `initialize` without a session | the result, and `Mcp-Session-Id` |
+//! | POST with the id of a session | a stream or one object; 202 for notifications and answers |
+//! | GET with the id of a session | its stream; the one before ends |
+//! | DELETE with the id of a session | 204: it has ended, and what ran is cancelled |
+//! | any of them with an id that is unknown, idle for too long, or somebody else's | 404: the client begins anew |
+//! | anything else | as the modern revision says |
+//!
+//! Whatever names the modern revision in its header never comes here.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use serde_json::value::RawValue;
+use steady_core::id::RequestId;
+use steady_core::kernel::{Eras, LegacyExchange, LegacyRequest, LegacySession, LegacyStream, Service};
+use steady_core::legacy::Revision;
+use steady_core::rpc::{self, Message, MetaError, PROTOCOL_VERSION, RpcError, code, method};
+use steady_core::time::Instant;
+
+use super::body::Body;
+use super::check;
+use super::config::Principal;
+use super::limits::{Counted, bump};
+use super::refuse::Refused;
+use super::respond::{Begun, events};
+use super::service::Shared;
+use super::sessions::{InUse, Session, Sessions};
+use super::stream::{EventStream, FRAME, Messages, Watched};
+use super::watch::Watch;
+
+static SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+
+/// Messages of one batch at most.
+const MAX_BATCH: usize = 100;
+
+/// Whether the header names the modern revision, which every request of it must.
+pub(super) fn is_modern(headers: &HeaderMap) -> bool {
+    headers.get(&VERSION).is_some_and(|version| version.as_bytes().trim_ascii() == PROTOCOL_VERSION.as_bytes())
+}
+
+/// Where a POST belongs.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+pub(super) enum Routed<S: Service> {
+    Here(Result<Begun<S>, Refused>),
+    /// To the modern revision, which says what is wrong with it; what was lent comes back.
+    NotHere(Counted, Option<Watch>),
+}
+
+/// What a POST says, as far as that decides where it belongs.
+enum Said<'a> {
+    Initialize(LegacyRequest<'a>),
+    InSession(&'a HeaderValue),
+    Modern,
+}
+
+/// Serves a POST of the older revisions.
+pub(super) fn begin<S: Service>(
+    shared: &Shared<S>,
+    sessions: &Sessions,
+    headers: &HeaderMap,
+    text: &str,
+    place: Counted,
+    principal: &Principal,
+    watch: Option<Watch>,
+) -> Routed<S> {
+    let parsed = rpc::parse_with_params(text);
+    let said = match (&parsed, headers.get(&SESSION)) {
+        (Ok((Message::Request { id, method, params }, read)), None) if method == method::INITIALIZE => {
+            // With the metadata of the modern revision it is a method like any other that does not exist.
+            match rpc::checked_meta("", *params, read) {
+                Err(MetaError::Invalid(_)) => {
+                    let key_header = check::key_header(headers);
+                    Said::Initialize(LegacyRequest { id: id.clone(), method, params: *params, key_header })
+                }
+                Ok(_) | Err(_) => Said::Modern,
+            }
+        }
+        (Ok((Message::Request { params, .. }, read)), Some(id)) => match rpc::checked_meta("", *params, read) {
+            Err(MetaError::Invalid(_)) => Said::InSession(id),
+            Ok(_) | Err(_) => Said::Modern,
+        },
+        (Ok(_) | Err(_), Some(id)) => Said::InSession(id),
+        (Ok(_) | Err(_), None) => Said::Modern,
+    };
+    let now = shared.ports.timer.now();
+    match said {
+        Said::Modern if shared.config.server.eras == Eras::Legacy => Routed::Here(Err(legacy_only())),
+        Said::Modern => Routed::NotHere(place, watch),
+        Said::Initialize(request) => {
+            Routed::Here(Post { shared, headers, place, principal, watch }.initialize(sessions, now, request))
+        }
+        Said::InSession(id) => {
+            let Some(session) = sessions.find(now, id, principal) else {
+                let id = parsed.ok().and_then(|(message, _)| match message {
+                    Message::Request { id, .. } => Some(id),
+                    Message::Notification { .. } | Message::Response { .. } => None,
+                });
+                return Routed::Here(Err(Refused::no_session(id)));
+            };
+            let post = Post { shared, headers, place, principal, watch };
+            Routed::Here(post.in_session(&session, now, text, parsed.map(|(message, _)| message)))
+        }
+    }
+}
+
+/// No error of the modern revision, so that a client that speaks both falls back to a handshake.
+fn legacy_only() -> Refused {
+    Refused::bad_request("this server speaks the revisions up to 2025-11-25 only: begin a session with initialize")
+}
+
+/// A POST on its way.
+struct Post<'a, S: Service> {
+    shared: &'a Shared<S>,
+    headers: &'a HeaderMap,
+    place: Counted,
+    principal: &'a Principal,
+    watch: Option<Watch>,
+}
+
+impl<S: Service> Post<'_, S> {
+    fn initialize(self, sessions: &Sessions, now: Instant, request: LegacyRequest<'_>) -> Result<Begun<S>, Refused> {
+        let (shared, principal) = (self.shared, self.principal.clone());
+        let kernel = Arc::new(LegacySession::new());
+        let id = request.id.clone();
+        let exchange = self.start(&kernel, None, vec![request])?;
+        // A handshake that was refused began nothing.
+        let Some(_agreed) = kernel.revision() else { return Ok(exchange(None)) };
+        let session = sessions.begin(now, &kernel, principal);
+        let session = session.map_err(|_| Refused::no_session_left(&shared.config, id))?;
+        Ok(exchange(session.header()))
+    }
+
+    fn in_session(
+        self,
+        session: &Arc<Session>,
+        now: Instant,
+        text: &str,
+        message: Result<Message<'_>, rpc::BadMessage>,
+    ) -> Result<Begun<S>, Refused> {
+        self.check_version()?;
+        let kernel = &session.kernel;
+        let mut requests = Vec::new();
+        let several = message.is_err() && text.trim_start().starts_with('[');
+        let texts: Vec<&RawValue>;
+        let messages = if several {
+            let refused = |error| Refused::new(StatusCode::BAD_REQUEST, None, error);
+            kernel.unpacks().map_err(refused)?;
+            texts = serde_json::from_str(text).map_err(|_| Refused::bad_request("the body is not JSON"))?;
+            if texts.is_empty() || texts.len() > MAX_BATCH {
+                return Err(Refused::bad_request("a batch holds from one to 100 messages"));
+            }
+            let messages: Vec<_> = texts.iter().map(|text| rpc::parse(text.get())).collect();
+            let begins = |message: &Result<Message<'_>, _>| matches!(message, Ok(Message::Request { method, .. }) if method == method::INITIALIZE);
+            if messages.iter().any(begins) {
+                return Err(Refused::bad_request("initialize must not be part of a batch"));
+            }
+            messages
+        } else {
+            vec![message]
+        };
+        for message in messages {
+            match message {
+                Ok(Message::Request { id, method, params }) => {
+                    let key_header = check::key_header(self.headers);
+                    requests.push((id, method, params, key_header));
+                }
+                Ok(Message::Notification { method, params }) => {
+                    bump(&self.shared.limits.counts.notifications);
+                    if method == method::CANCELLED {
+                        bump(&self.shared.limits.counts.cancellations_posted);
+                    }
+                    let _cancelled = kernel.notified(now, &method, params);
+                }
+                // One that nobody waits for is accepted all the same: it may be late.
+                Ok(Message::Response { id, body }) => {
+                    let _waited_for = id.is_some_and(|id| kernel.answered(&id, body));
+                }
+                Err(bad) => return Err(check::unreadable(&bad, text)),
+            }
+        }
+        if requests.is_empty() {
+            return Ok(Begun::Accepted);
+        }
+        let requests = requests.iter().map(|(id, method, params, key_header)| LegacyRequest {
+            id: id.clone(),
+            method,
+            params: *params,
+            key_header: key_header.clone(),
+        });
+        Ok(self.start(kernel, Some(session), requests.collect())?(None))
+    }
+
+    /// The version header, where there is one: it came with 2025-06-18.
+    fn check_version(&self) -> Result<(), Refused> {
+        let Some(version) = self.headers.get(&VERSION) else { return Ok(()) };
+        match version.to_str().ok().and_then(|version| Revision::of(version.trim())) {
+            Some(_) => Ok(()),
+            None => Err(Refused::bad_request("MCP-Protocol-Version names no revision that has sessions here")),
+        }
+    }
+
+    fn start(
+        self,
+        kernel: &Arc<LegacySession>,
+        session: Option<&Arc<Session>>,
+        requests: Vec<LegacyRequest<'_>>,
+    ) -> Result<impl FnOnce(Option<HeaderValue>) -> Begun<S> + use<S>, Refused> {
+        let Self { shared, place, principal, watch, .. } = self;
+        let limits = &shared.limits;
+        if shared.config.server.shutdown.is_draining() {
+            return Err(Refused::shutting_down(&shared.config, requests[0].id.clone()));
+        }
+        if let Some(id) = duplicate(kernel, &requests) {
+            // An error under that id would settle the request that has it (rule C10).
+            let what = format!("a request with the id {id} is already in flight in this session");
+            return Err(Refused::new(StatusCode::BAD_REQUEST, None, RpcError::new(code::INVALID_REQUEST, what)));
+        }
+        for _ in &requests {
+            bump(&limits.counts.requests);
+        }
+        // The connection is watched, so that what nobody reads any more is not written: it cancels nothing.
+        let busy = watch.map(Watch::start);
+        let mut settings = shared.exchange.clone();
+        if principal.is_some() {
+            settings.principal.clone_from(principal);
+        }
+        let timer = Arc::clone(&shared.ports.timer);
+        let in_use = session.map(|session| session.in_use(move || timer.now()));
+        let ports = (&shared.ports, &settings);
+        let messages = LegacyExchange::start(kernel, &shared.service, ports, requests, (place, in_use));
+        let exchange = Watched { messages, limits: Arc::clone(limits), over: false, _place: None };
+        Ok(move |session| Begun::Legacy { exchange, busy, session })
+    }
+}
+
+fn duplicate<'a>(kernel: &LegacySession, requests: &'a [LegacyRequest<'_>]) -> Option<&'a RequestId> {
+    let twice = |nth: usize, id: &RequestId| requests[..nth].iter().any(|earlier| earlier.id == *id);
+    let mut ids = requests.iter().map(|request| &request.id).enumerate();
+    ids.find(|(nth, id)| twice(*nth, id) || kernel.knows(id)).map(|(_, id)| id)
+}
+
+/// The response that began a session names it.
+pub(super) fn in_session(mut response: Response<Body>, session: Option<HeaderValue>) -> Response<Body> {
+    if let Some(session) = session {
+        response.headers_mut().insert(SESSION.clone(), session);
+    }
+    response
+}
+
+/// GET and DELETE of a session; `None` if the modern revision has the word on it.
+pub(super) fn other_than_post<S: Service>(
+    shared: &Arc<Shared<S>>,
+    parts: &Parts,
+    watch: &mut Option<Watch>,
+) -> Option<Result<Response<Body>, Refused>> {
+    let sessions = shared.sessions.as_ref().filter(|_| !is_modern(&parts.headers))?;
+    let id = parts.headers.get(&SESSION)?;
+    match parts.method {
+        Method::GET => Some(open(shared, sessions, parts, id, watch)),
+        Method::DELETE => Some(end(shared, sessions, parts, id)),
+        _ => None,
+    }
+}
+
+fn open<S: Service>(
+    shared: &Arc<Shared<S>>,
+    sessions: &Sessions,
+    parts: &Parts,
+    id: &HeaderValue,
+    watch: &mut Option<Watch>,
+) -> Result<Response<Body>, Refused> {
+    let config = &shared.config;
+    let principal = check::caller(config, parts)?;
+    if !check::accepts(&parts.headers).events {
+        return Err(Refused::not_acceptable());
+    }
+    let now = shared.ports.timer.now();
+    let session = sessions.find(now, id, &principal).ok_or_else(|| Refused::no_session(None))?;
+    let place = shared.limits.listens.take().ok_or_else(|| Refused::no_stream_left(config, None))?;
+    let timer = Arc::clone(&shared.ports.timer);
+    let messages = Standing {
+        stream: LegacyStream::open(&session.kernel, &shared.exchange),
+        _in_use: session.in_use(move || timer.now()),
+    };
+    let exchange = Watched { messages, limits: Arc::clone(&shared.limits), over: false, _place: Some(place) };
+    let busy = watch.take().map(Watch::start);
+    let stream = Body::events(EventStream::new(exchange, None, config.keep_alive));
+    Ok(events(shared, stream.watched(busy)))
+}
+
+/// The stream of a session, which is not idle as long as it is open.
+struct Standing {
+    stream: LegacyStream,
+    _in_use: InUse,
+}
+
+impl Messages for Standing {
+    const CANCELS: bool = false;
+
+    fn poll_message(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<Option<bool>> {
+        self.stream.poll_batch(cx, out, (&[], &[]))
+    }
+
+    fn poll_events(&mut self, cx: &mut Context<'_>, out: &mut Vec<u8>, _bytes: usize) -> Poll<Option<bool>> {
+        self.stream.poll_batch(cx, out, FRAME)
+    }
+}
+
+fn end<S: Service>(
+    shared: &Shared<S>,
+    sessions: &Sessions,
+    parts: &Parts,
+    id: &HeaderValue,
+) -> Result<Response<Body>, Refused> {
+    let principal = check::caller(&shared.config, parts)?;
+    if !sessions.end(shared.ports.timer.now(), id, &principal) {
+        return Err(Refused::no_session(None));
+    }
+    let mut response = Response::new(Body::full(Bytes::new()));
+    *response.status_mut() = StatusCode::NO_CONTENT;
+    Ok(response)
+}
