@@ -127,7 +127,7 @@ fn asks(params: &str) -> String {
 fn fixture(wires: &Wires) -> Fixture {
     let resources =
         Resources::new().resource(Resource::new("x:{name}", "letters"), |read: ResourceRead, _| async move {
-            Ok((read.variable("name").len() == 1).then(|| Contents::text("text/plain", read.variable("name"))))
+            Ok(["a", "b"].contains(&read.variable("name")).then(|| Contents::text("text/plain", read.variable("name"))))
         });
     Fixture(tools(wires).resources(resources).subscriptions(&wires.hub))
 }
