@@ -5,7 +5,7 @@
 
 mod backup;
 mod check;
-mod overview;
+pub(crate) mod overview;
 
 pub use backup::BackupError;
 pub use check::{Checked, Finding};

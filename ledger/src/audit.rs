@@ -12,7 +12,7 @@ const MAX_ACTOR: usize = 255;
 /// The longest note, in bytes.
 const MAX_NOTE: usize = 4096;
 /// How many entries are listed, at most.
-const MAX_ENTRIES: i64 = 1000;
+pub(crate) const MAX_ENTRIES: i64 = 1000;
 /// The actor of what the ledger does by itself.
 pub(crate) const LEDGER: By<'static> = By { actor: "ledger", note: "" };
 
@@ -85,7 +85,7 @@ impl Action {
         ACTIONS.iter().find(|(action, _)| *action == self).map_or("", |(_, name)| name)
     }
 
-    fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         ACTIONS.iter().find(|(_, stored)| *stored == name).map(|(action, _)| *action)
     }
 }

@@ -183,6 +183,26 @@ pub enum LedgerError {
         /// Its version number, as in `sqlite3_libversion_number`.
         version: i32,
     },
+    /// The database is a standby, which may not know yet what its primary has acknowledged.
+    #[error("the database is a standby: connect to the primary, replays come from there too")]
+    NotPrimary,
+    /// The database can forget what it has acknowledged.
+    #[error(
+        "the database can lose what it has acknowledged, as {setting} is {found}: set fsync and full_page_writes to on, \
+         and synchronous_commit to on or remote_apply"
+    )]
+    NotDurable {
+        /// The setting.
+        setting: Box<str>,
+        /// What it is set to.
+        found: Box<str>,
+    },
+    /// The connection would cross a network without encryption.
+    #[error(
+        "the connection to the database would not be encrypted: connect over TLS, or say sslmode=disable if the network \
+         is trusted"
+    )]
+    Unencrypted,
     /// The file lies on a file system that other machines share: see
     /// [`Options::network_file_system`](crate::Options::network_file_system). It was not touched.
     #[error("the file is on a network file system ({kind}), where commits can be lost: put it on a local disk")]
@@ -251,6 +271,9 @@ impl LedgerError {
             Self::NewerSchema { found, known } => Self::NewerSchema { found: *found, known: *known },
             Self::OlderSchema { found, known } => Self::OlderSchema { found: *found, known: *known },
             Self::WrongSecret => Self::WrongSecret,
+            Self::NotPrimary => Self::NotPrimary,
+            Self::Unencrypted => Self::Unencrypted,
+            Self::NotDurable { setting, found } => Self::NotDurable { setting: setting.clone(), found: found.clone() },
             Self::Storage(_)
             | Self::InvalidArguments(_)
             | Self::Mismatch

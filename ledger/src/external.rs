@@ -18,8 +18,8 @@
 //! No arrow is taken by time alone but the one into doubt. Each attempt has a random token: what comes from a sender
 //! whose token was replaced or removed changes nothing.
 
-mod attempt;
-mod run;
+pub(crate) mod attempt;
+pub(crate) mod run;
 pub(crate) mod store;
 #[cfg(test)]
 mod tests;

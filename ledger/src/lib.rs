@@ -61,6 +61,8 @@ mod mount;
 mod mutant;
 mod options;
 mod outbox;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod reads;
 mod record;
 mod request;
@@ -82,6 +84,11 @@ pub use external::{Attempt, Begun, External, InDoubt, Resolved, Upstream};
 pub use ledger::Ledger;
 pub use options::{Clock, Durability, Entropy, Executor, Opening, Options};
 pub use outbox::{Delivery, EnqueueError, Message, MessageId, Outbox, Report, Stuck, Target};
+#[cfg(feature = "postgres")]
+pub use postgres::{
+    ImportError, Imported, Isolation, PgAttempt, PgBegun, PgDelivery, PgEffect, PgLedger, PgOptions, PgOutbox,
+    PgSqlError, PgTasks, PgTx, PgWake, PgWakes,
+};
 pub use request::{Executed, Reconciled, Request, Unkeyed};
 pub use retention::Collected;
 pub use secret::Secret;
@@ -97,3 +104,6 @@ pub use steady_core::backoff::Backoff;
 pub use steady_core::idempotency::{CanonicalError, Key, Scope, State};
 pub use steady_core::task::{Revision, Status};
 pub use steady_core::time::WallTime;
+/// The PostgreSQL binding whose types, rows and errors an effect on [`PgLedger`] uses.
+#[cfg(feature = "postgres")]
+pub use tokio_postgres;

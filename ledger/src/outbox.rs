@@ -4,7 +4,7 @@
 //! What is sent is durably "being sent" before. So a message that is pending after a crash was never sent, and one that
 //! was being sent may have been: that one goes out again only to a target that is declared to recognise it.
 
-mod machine;
+pub(crate) mod machine;
 pub(crate) mod message;
 mod run;
 pub(crate) mod store;
@@ -34,11 +34,11 @@ use machine::{Phase, Sender, Terms, Word};
 use run::{Claimed, Decision, Place, Side};
 
 /// How many messages one claim hands out, at most. Each can have a payload of 64 KiB.
-const MAX_CLAIM: u32 = 256;
+pub(crate) const MAX_CLAIM: u32 = 256;
 /// How much of a reason is kept, in bytes.
 const MAX_REASON: usize = 1024;
 /// From here on the pause no longer grows, whatever its base.
-const LAST_DOUBLING: u32 = 64;
+pub(crate) const LAST_DOUBLING: u32 = 64;
 
 /// A system that messages are delivered to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ pub enum Report<'a> {
 }
 
 impl Report<'_> {
-    fn word(self) -> Word {
+    pub(crate) fn word(self) -> Word {
         let kept = |reason: &str| {
             let fits = |(at, char): &(usize, char)| at + char.len_utf8() <= MAX_REASON;
             reason.char_indices().take_while(fits).map(|(_, char)| char).collect::<String>().into()

@@ -35,11 +35,16 @@ impl Call {
 /// A record as it was read.
 pub(crate) struct Stored {
     pub(crate) record: Record,
-    executions: u64,
-    recorded_at: WallTime,
-    digest: Option<[u8; 32]>,
-    body: Option<Vec<u8>>,
+    pub(crate) executions: u64,
+    pub(crate) recorded_at: WallTime,
+    pub(crate) digest: Option<[u8; 32]>,
+    pub(crate) body: Option<Vec<u8>>,
+    /// How `digest` comes from the body.
+    pub(crate) seal: Seal,
 }
+
+/// How the digest of a result comes from its bytes.
+pub(crate) type Seal = fn(&Secret, fingerprint: &[u8; 32], state: u8, body: &[u8]) -> [u8; 32];
 
 impl Stored {
     /// The bytes of the result, if they are those that were stored with this record.
@@ -47,7 +52,7 @@ impl Stored {
         let (Some(digest), Some(body)) = (self.digest, self.body) else {
             return Err(LedgerError::Corrupt { part: "the result of a key is missing" });
         };
-        if secret.digest(&self.record.fingerprint, code(self.record.state), &body) != digest {
+        if (self.seal)(secret, &self.record.fingerprint, code(self.record.state), &body) != digest {
             return Err(LedgerError::Corrupt { part: "the result of a key does not match its digest" });
         }
         Ok(body)
@@ -55,7 +60,8 @@ impl Stored {
 
     /// Whether it has this outcome.
     pub(crate) fn is_outcome(&self, secret: &Secret, state: State, body: &[u8]) -> bool {
-        self.record.state == state && self.digest == Some(secret.digest(&self.record.fingerprint, code(state), body))
+        self.record.state == state
+            && self.digest == Some((self.seal)(secret, &self.record.fingerprint, code(state), body))
     }
 
     pub(crate) fn has_result(&self) -> bool {
@@ -72,7 +78,7 @@ impl Stored {
     }
 }
 
-const CORRUPT_STATE: LedgerError = LedgerError::Corrupt { part: "the state of a key is none that exists" };
+pub(crate) const CORRUPT_STATE: LedgerError = LedgerError::Corrupt { part: "the state of a key is none that exists" };
 
 pub(crate) const fn code(state: State) -> u8 {
     match state {
@@ -84,7 +90,7 @@ pub(crate) const fn code(state: State) -> u8 {
     }
 }
 
-fn state(code: i64, lease_until: Option<i64>) -> Option<State> {
+pub(crate) fn state(code: i64, lease_until: Option<i64>) -> Option<State> {
     match (code, lease_until.map(WallTime::from_unix_millis)) {
         (1, Some(lease_until)) => Some(State::Started { lease_until }),
         (2, None) => Some(State::Committed),
@@ -118,6 +124,7 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Option<Stored>> {
         recorded_at: time(4)?,
         digest: row.get(6)?,
         body: row.get(7)?,
+        seal: Secret::digest,
     }))
 }
 

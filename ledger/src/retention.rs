@@ -18,7 +18,7 @@ use crate::ledger::Ledger;
 use crate::writer::unit::Unit;
 
 /// How many rows one transaction collects, so that nobody waits for long.
-const BATCH: u32 = 500;
+pub(crate) const BATCH: u32 = 500;
 
 /// What a collection did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

@@ -43,6 +43,20 @@ impl Secret {
         self.hash(b"result", &[fingerprint, &[state], body])
     }
 
+    /// What a result is sealed with whose digest a database has to make by itself: it opens no other result.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn result_key(&self, fingerprint: &[u8; 32], state: u8) -> [u8; 32] {
+        self.hash(b"result key", &[fingerprint, &[state]])
+    }
+
+    /// A number for a key, which others can share.
+    #[cfg(feature = "postgres")]
+    pub(crate) fn lock(&self, scope: &Scope, key: &Key) -> i64 {
+        let parts = [scope.principal.as_bytes(), scope.operation.as_bytes(), key.as_str().as_bytes()];
+        let hash = self.hash(b"lock", &parts);
+        i64::from_be_bytes(hash.first_chunk().copied().unwrap_or_default())
+    }
+
     /// The key that another system gets for a key of this ledger.
     pub(crate) fn upstream_key(&self, scope: &Scope, key: &Key) -> Box<str> {
         base32(

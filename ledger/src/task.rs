@@ -26,10 +26,10 @@
 mod body;
 mod client;
 mod error;
-mod lease;
-mod operator;
-mod port;
-mod store;
+pub(crate) mod lease;
+pub(crate) mod operator;
+pub(crate) mod port;
+pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 mod types;
@@ -178,7 +178,7 @@ impl Tasks {
     }
 }
 
-fn check_text(text: Option<&str>) -> Result<(), TaskError> {
+pub(crate) fn check_text(text: Option<&str>) -> Result<(), TaskError> {
     if text.is_some_and(|text| text.len() > MAX_TEXT) {
         return Err(TaskError::TooLarge { limit: MAX_TEXT });
     }

@@ -62,9 +62,9 @@ pub(crate) struct Tick {
 
 /// What the file knows of the time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
-    latest: i64,
-    ahead: Option<i64>,
+pub(crate) struct Known {
+    pub(crate) latest: i64,
+    pub(crate) ahead: Option<i64>,
 }
 
 impl Timekeeper {
@@ -101,21 +101,32 @@ impl Timekeeper {
     pub(crate) fn tick(&self, conn: &Connection) -> Result<Tick, LedgerError> {
         let clock = self.clock.now().unix_millis();
         let before = known(conn)?;
-        let after = before.then(clock);
-        if after.ahead != before.ahead || after.latest.saturating_sub(before.latest) >= STEP {
+        let (after, tick) = before.look(clock);
+        if before.is_behind(after) {
             let mut statement =
                 conn.prepare_cached("UPDATE ledger_meta SET latest_ms = ?1, ahead_ms = ?2 WHERE id = 1")?;
             statement.execute((after.latest, after.ahead))?;
         }
         // Not the later of both: the file may have been told to go by the clock, see `trust`.
         self.latest.store(after.latest, Ordering::Relaxed);
-        let now = clock.max(after.latest);
-        let at_latest = before.ahead.map_or(now, |ahead| ahead.max(now));
-        Ok(Tick { shown: clock, now, at_latest, sure: after.ahead.is_none() })
+        Ok(tick)
     }
 }
 
 impl Known {
+    /// What is known after a look at a clock that shows this, and what the look tells.
+    pub(crate) fn look(self, clock: i64) -> (Self, Tick) {
+        let after = self.then(clock);
+        let now = clock.max(after.latest);
+        let at_latest = self.ahead.map_or(now, |ahead| ahead.max(now));
+        (after, Tick { shown: clock, now, at_latest, sure: after.ahead.is_none() })
+    }
+
+    /// Whether `after` is worth to be stored.
+    pub(crate) fn is_behind(self, after: Self) -> bool {
+        after.ahead != self.ahead || after.latest.saturating_sub(self.latest) >= STEP
+    }
+
     fn then(self, clock: i64) -> Self {
         if clock.saturating_sub(self.latest) <= JUMP {
             return Self { latest: self.latest.max(clock), ahead: None };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode};
 use steady_core::idempotency::{Scope, State, Verdict, decide};
 use steady_core::mrtr::is_final;
+use steady_core::time::WallTime;
 
 use crate::effect::{EffectTx, Job, Outcome};
 use crate::error::LedgerError;
@@ -14,6 +15,7 @@ use crate::guard::{Inside, Speaker, quietly};
 use crate::outbox::{self, message::Outgoing};
 use crate::record::{self, Call, Stored};
 use crate::schema;
+use crate::secret::Secret;
 
 // Each names the ledger, so that no effect can reach the compiled statement (see `guard::names_ledger`).
 const BEGIN: &str = "BEGIN IMMEDIATE /* ledger_ */";
@@ -128,15 +130,25 @@ pub(crate) struct Answer {
 
 /// The answer that follows from what is stored; none if the effect has to run.
 pub(crate) fn settle(stored: Option<Stored>, call: &Call) -> Result<Option<Answer>, LedgerError> {
+    settle_at(stored, &call.fingerprint, &call.secret, (call.clock.shown(), call.clock.now()))
+}
+
+/// As [`settle`], for what the clock shows, and for the time that is never before one that was sure.
+pub(crate) fn settle_at(
+    stored: Option<Stored>,
+    fingerprint: &[u8; 32],
+    secret: &Secret,
+    (shown, now): (WallTime, WallTime),
+) -> Result<Option<Answer>, LedgerError> {
     let record = stored.as_ref().map(|stored| stored.record);
     let now = match record.map(|record| record.state) {
         // A lease is a matter of the clock as it is.
-        Some(State::Started { .. }) => call.clock.shown(),
-        Some(State::Committed | State::Rejected | State::InDoubt | State::Expired) | None => call.clock.now(),
+        Some(State::Started { .. }) => shown,
+        Some(State::Committed | State::Rejected | State::InDoubt | State::Expired) | None => now,
     };
-    match (decide(record.as_ref(), &call.fingerprint, now), stored) {
+    match (decide(record.as_ref(), fingerprint, now), stored) {
         (Verdict::Execute, _) => Ok(None),
-        (Verdict::Replay, Some(stored)) => Ok(Some(Answer { body: stored.verified(&call.secret)?, replayed: true })),
+        (Verdict::Replay, Some(stored)) => Ok(Some(Answer { body: stored.verified(secret)?, replayed: true })),
         (Verdict::Replay, None) => Err(LedgerError::Corrupt { part: "a record vanished" }),
         (Verdict::Mismatch, _) => Err(LedgerError::Mismatch),
         (Verdict::InFlight { retry_after }, _) => Err(LedgerError::InFlight { retry_after }),

@@ -5,8 +5,10 @@
 
 mod completions;
 mod demo;
+mod herd;
 mod lab;
 mod replay;
+mod review;
 #[cfg(feature = "live")]
 mod serve;
 mod swarm;
@@ -18,9 +20,11 @@ use clap::Subcommand;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Demo(demo::Args),
+    Herd(herd::Args),
     Swarm(swarm::Args),
     Replay(replay::Args),
     Lab(lab::Args),
+    Review(review::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
@@ -30,9 +34,11 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
+        Command::Herd(args) => herd::run(&args),
         Command::Swarm(args) => swarm::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Review(args) => review::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -164,3 +164,18 @@ fn typed(arguments: &[&str], keys: &str) -> (Option<i32>, String) {
     let output = child.wait_with_output().expect("it ends");
     (output.status.code(), String::from_utf8(output.stdout).expect("text"))
 }
+
+#[test]
+fn herd_holds_for_the_shipped_policy_and_fails_for_a_fixed_retry() {
+    let (code, out, err) = steady_sim(&["herd", "--clients", "3000", "--outage", "0"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.contains("attempt 1, 100 ms a line") && out.contains("40.0 %") && out.contains("#####"), "{out}");
+    let (code, out, _) = steady_sim(&["herd", "--clients", "3000", "--outage", "1", "--fleet", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(
+        (code, &report["holds"], &report["attempts"][0]["policy_permille"]),
+        (Some(0), &true.into(), &50.into())
+    );
+    let (code, out, _) = steady_sim(&["herd", "--clients", "3000", "--fixed"]);
+    assert!(code == Some(1) && out.contains("100.0 %") && out.contains("DOES NOT HOLD"), "{out}");
+}

@@ -59,8 +59,9 @@ pub use config::{Authorize, Config, HeaderLines, Rejected};
 pub use endpoint::{BadUrl, Traffic};
 pub use proxy::{Proxy, ProxyServer};
 pub use steady_core::kernel::client::{
-    CallError, Caller, Canceller, ClientConfig, ClientStats, Discovered, InputAsked, LinkLoss, ListenEvent, Listener,
-    Notice, Pending, Raw, Report, Request, ToolInfo, ToolResult,
+    CallError, Called, Caller, Canceller, Change, Changes, ClientConfig, ClientStats, Discovered, Fresh, InputAsked,
+    Item, LinkLoss, ListenEvent, Listener, Notice, Pending, Raw, Report, Request, TaskError, TaskHandle, TaskOptions,
+    TaskView, ToolInfo, ToolResult,
 };
 pub use steady_core::mrtr::Kind;
 pub use steady_core::subscription::{End, Filter, Refetch};

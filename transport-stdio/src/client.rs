@@ -59,8 +59,9 @@ pub use command::{Command, Ladder};
 pub use restart::Restart;
 pub use steady_core::client::Transport;
 pub use steady_core::kernel::client::{
-    CallError, Caller, Canceller, ClientConfig, ClientStats, Discovered, LinkLoss, ListenEvent, Listener, Notice,
-    Pending, Propagator, Raw, Report, Request, ToolInfo, ToolResult, TraceContext, Traffic,
+    CallError, Called, Caller, Canceller, Change, Changes, ClientConfig, ClientStats, Discovered, Fresh, InputAsked,
+    Item, LinkLoss, ListenEvent, Listener, Notice, Pending, Propagator, Raw, Report, Request, TaskError, TaskHandle,
+    TaskOptions, TaskView, ToolInfo, ToolResult, TraceContext, Traffic,
 };
 pub use steady_core::subscription::{End, Filter, Refetch};
 pub use supervisor::StartError;

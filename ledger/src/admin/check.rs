@@ -157,11 +157,11 @@ impl Checked {
         self.findings.is_empty()
     }
 
-    fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.findings.len() >= MAX_FINDINGS
     }
 
-    fn find(&mut self, place: String, what: &str) {
+    pub(crate) fn find(&mut self, place: String, what: &str) {
         if !self.is_full() {
             self.findings.push(Finding { place, what: what.to_owned() });
         }

@@ -87,8 +87,8 @@ pub struct MessageRow {
 }
 
 /// The names of states, in the order of their codes, which start at 1.
-const KEY_STATES: [&str; 5] = ["started", "committed", "rejected", "in_doubt", "expired"];
-const OUTBOX_STATES: [&str; 6] = ["pending", "sending", "delivered", "dead", "in_doubt", "skipped"];
+pub(crate) const KEY_STATES: [&str; 5] = ["started", "committed", "rejected", "in_doubt", "expired"];
+pub(crate) const OUTBOX_STATES: [&str; 6] = ["pending", "sending", "delivered", "dead", "in_doubt", "skipped"];
 
 /// What a state is called in output for operators.
 #[must_use]
@@ -102,12 +102,12 @@ pub const fn state_name(state: State) -> &'static str {
     }
 }
 
-fn name(names: &[&'static str], code: i64) -> &'static str {
+pub(crate) fn name(names: &[&'static str], code: i64) -> &'static str {
     let known = usize::try_from(code).ok().and_then(|code| code.checked_sub(1)).and_then(|at| names.get(at));
     known.copied().unwrap_or("unknown")
 }
 
-fn code(name: &str) -> Option<i64> {
+pub(crate) fn code(name: &str) -> Option<i64> {
     KEY_STATES.iter().zip(1..).find(|(known, _)| **known == name).map(|(_, code)| code)
 }
 

@@ -188,7 +188,7 @@ impl fmt::Debug for Attempt {
 }
 
 /// The bytes of an outcome.
-pub(super) fn body<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>, LedgerError> {
+pub(crate) fn body<T: Serialize + DeserializeOwned>(value: &T) -> Result<Vec<u8>, LedgerError> {
     let body = encode(value).ok_or(LedgerError::Encoding)?;
     if asks_for_input(&body) { Err(LedgerError::NotFinal) } else { Ok(body) }
 }

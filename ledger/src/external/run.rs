@@ -10,11 +10,12 @@ use crate::audit::{Action, By, LEDGER};
 use crate::error::LedgerError;
 use crate::file::Db;
 use crate::record::{self, Call, Stored};
+use crate::secret::Secret;
 use crate::time::{self, Tick, millis};
 use crate::transaction::{Answer, settle};
 
 /// What a call with an outside effect came to.
-pub(super) enum Began {
+pub(crate) enum Began {
     /// It has an answer.
     Settled(Answer),
     /// It is to be sent.
@@ -23,12 +24,12 @@ pub(super) enum Began {
     InDoubt,
 }
 
-pub(super) struct Held {
-    pub(super) number: u32,
-    pub(super) lease_until: WallTime,
+pub(crate) struct Held {
+    pub(crate) number: u32,
+    pub(crate) lease_until: WallTime,
 }
 
-pub(super) fn begin(db: &Db, call: &Call, external: External, token: Token) -> Result<Began, LedgerError> {
+pub(crate) fn begin(db: &Db, call: &Call, external: External, token: Token) -> Result<Began, LedgerError> {
     let tick = call.clock.tick(&db.conn)?;
     let stored = record::find(&db.conn, &call.scope, &call.key)?;
     let open = store::find(&db.conn, &call.scope, &call.key)?;
@@ -77,7 +78,7 @@ fn take_over(
 }
 
 /// Whether the upstream still knows the first request. Both the first call and this one must say that it does.
-fn may_resend(open: &Open, external: External, tick: Tick) -> bool {
+pub(crate) fn may_resend(open: &Open, external: External, tick: Tick) -> bool {
     let (Some(until), Upstream::Idempotent { window }) = (open.resend_until_ms, external.upstream) else {
         return false;
     };
@@ -90,7 +91,7 @@ fn held(open: &Open, tick: Tick) -> Held {
 }
 
 /// What [`begin`] came to, if it is there.
-pub(super) fn look_up_begin(db: &Db, call: &Call, token: Token) -> Result<Option<Began>, LedgerError> {
+pub(crate) fn look_up_begin(db: &Db, call: &Call, token: Token) -> Result<Option<Began>, LedgerError> {
     let stored = record::find(&db.conn, &call.scope, &call.key).map_err(unknown)?;
     let open = store::find(&db.conn, &call.scope, &call.key).map_err(unknown)?;
     if let (Some(State::Started { lease_until }), Some(open)) = (stored.as_ref().map(|s| s.record.state), open)
@@ -102,7 +103,7 @@ pub(super) fn look_up_begin(db: &Db, call: &Call, token: Token) -> Result<Option
 }
 
 /// What the owner of an attempt says about it.
-pub(super) enum Word {
+pub(crate) enum Word {
     /// It knows the outcome.
     Outcome(State, Vec<u8>),
     /// It does not know whether it was sent, or what became of it.
@@ -111,10 +112,10 @@ pub(super) enum Word {
     NotSent,
 }
 
-pub(super) fn report(db: &Db, call: &Call, token: Token, word: &Word) -> Result<(), LedgerError> {
+pub(crate) fn report(db: &Db, call: &Call, token: Token, word: &Word) -> Result<(), LedgerError> {
     let stored = record::find(&db.conn, &call.scope, &call.key)?;
     let Some((late, number)) = say(db, call, token, stored.as_ref())? else {
-        return if is_said(call, word, stored.as_ref()) { Ok(()) } else { Err(LedgerError::Stale) };
+        return if is_said(&call.secret, word, stored.as_ref()) { Ok(()) } else { Err(LedgerError::Stale) };
     };
     let now = call.clock.tick(&db.conn)?.now;
     let audited = match word {
@@ -147,19 +148,19 @@ fn say(db: &Db, call: &Call, token: Token, stored: Option<&Stored>) -> Result<Op
 }
 
 /// Whether what is stored is what the owner says. It can say so twice, as it may not have heard the first answer.
-fn is_said(call: &Call, word: &Word, stored: Option<&Stored>) -> bool {
+pub(crate) fn is_said(secret: &Secret, word: &Word, stored: Option<&Stored>) -> bool {
     match (word, stored) {
-        (Word::Outcome(state, body), Some(stored)) => stored.is_outcome(&call.secret, *state, body),
+        (Word::Outcome(state, body), Some(stored)) => stored.is_outcome(secret, *state, body),
         (Word::NotSent, None) => true,
         (Word::Outcome(..), None) | (Word::InDoubt | Word::NotSent, Some(_)) | (Word::InDoubt, None) => false,
     }
 }
 
 /// What [`report`] came to, if it is there.
-pub(super) fn look_up_report(db: &Db, call: &Call, token: Token, word: &Word) -> Result<Option<()>, LedgerError> {
+pub(crate) fn look_up_report(db: &Db, call: &Call, token: Token, word: &Word) -> Result<Option<()>, LedgerError> {
     let stored = record::find(&db.conn, &call.scope, &call.key).map_err(unknown)?;
     let Some((late, number)) = say(db, call, token, stored.as_ref()).map_err(unknown)? else {
-        return if is_said(call, word, stored.as_ref()) { Ok(Some(())) } else { Err(LedgerError::Stale) };
+        return if is_said(&call.secret, word, stored.as_ref()) { Ok(Some(())) } else { Err(LedgerError::Stale) };
     };
     Ok(match word {
         Word::InDoubt if late => Some(()),
@@ -169,7 +170,7 @@ pub(super) fn look_up_report(db: &Db, call: &Call, token: Token, word: &Word) ->
 }
 
 /// Gives a key in doubt its outcome. `call` has no fingerprint of its own.
-pub(super) fn resolve(db: &Db, call: &Call, state: State, body: &[u8], by: By<'_>) -> Result<(), LedgerError> {
+pub(crate) fn resolve(db: &Db, call: &Call, state: State, body: &[u8], by: By<'_>) -> Result<(), LedgerError> {
     let Tick { now, shown, .. } = call.clock.tick(&db.conn)?;
     let stored = record::find(&db.conn, &call.scope, &call.key)?.ok_or(LedgerError::NotInDoubt)?;
     let open = store::find(&db.conn, &call.scope, &call.key)?;
@@ -183,7 +184,7 @@ pub(super) fn resolve(db: &Db, call: &Call, state: State, body: &[u8], by: By<'_
 }
 
 /// What [`resolve`] came to, if it is there.
-pub(super) fn look_up_resolve(db: &Db, call: &Call, state: State, body: &[u8]) -> Result<Option<()>, LedgerError> {
+pub(crate) fn look_up_resolve(db: &Db, call: &Call, state: State, body: &[u8]) -> Result<Option<()>, LedgerError> {
     let stored = record::find(&db.conn, &call.scope, &call.key).map_err(unknown)?.ok_or(LedgerError::NotInDoubt)?;
     let open = store::find(&db.conn, &call.scope, &call.key).map_err(unknown)?;
     if store::is_abandoned(stored.record.state, open.as_ref(), call.clock.shown().unix_millis()) {
@@ -204,7 +205,7 @@ fn refusal(stored: &Stored, call: &Call) -> LedgerError {
 }
 
 /// Puts keys in doubt whose lease is over, and says how many.
-pub(super) fn sweep(db: &Db, clock: &time::Timekeeper) -> Result<usize, LedgerError> {
+pub(crate) fn sweep(db: &Db, clock: &time::Timekeeper) -> Result<usize, LedgerError> {
     store::sweep(&db.conn, clock.tick(&db.conn)?)
 }
 

@@ -17,15 +17,15 @@ pub(crate) const SWEEP: u32 = 500;
 const CHANGED: LedgerError = LedgerError::Corrupt { part: "an open key changed inside a transaction" };
 
 /// The latest attempt of an open key.
-pub(super) struct Open {
-    pub(super) token: Token,
-    pub(super) number: u32,
-    pub(super) lease_ms: i64,
-    pub(super) first_sent_ms: i64,
-    pub(super) resend_until_ms: Option<i64>,
+pub(crate) struct Open {
+    pub(crate) token: Token,
+    pub(crate) number: u32,
+    pub(crate) lease_ms: i64,
+    pub(crate) first_sent_ms: i64,
+    pub(crate) resend_until_ms: Option<i64>,
 }
 
-pub(super) fn find(conn: &Connection, scope: &Scope, key: &Key) -> Result<Option<Open>, LedgerError> {
+pub(crate) fn find(conn: &Connection, scope: &Scope, key: &Key) -> Result<Option<Open>, LedgerError> {
     let mut statement = conn.prepare_cached(
         "SELECT token, number, lease_ms, first_sent_ms, resend_until_ms FROM ledger_attempt
          WHERE principal = ?1 AND operation = ?2 AND key = ?3",
@@ -43,7 +43,7 @@ pub(super) fn find(conn: &Connection, scope: &Scope, key: &Key) -> Result<Option
 }
 
 /// Whether nobody is presumed to be at work on an open key any more.
-pub(super) fn is_abandoned(state: State, open: Option<&Open>, now: i64) -> bool {
+pub(crate) fn is_abandoned(state: State, open: Option<&Open>, now: i64) -> bool {
     match state {
         State::InDoubt => true,
         State::Started { lease_until } => {
@@ -54,7 +54,7 @@ pub(super) fn is_abandoned(state: State, open: Option<&Open>, now: i64) -> bool 
 }
 
 /// The first attempt of a new key.
-pub(super) fn start(conn: &Connection, call: &Call, open: &Open) -> Result<(), LedgerError> {
+pub(crate) fn start(conn: &Connection, call: &Call, open: &Open) -> Result<(), LedgerError> {
     let mut statement = conn.prepare_cached(
         "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, lease_until_ms, recorded_ms,
                                 expires_ms)
@@ -88,7 +88,7 @@ pub(super) fn start(conn: &Connection, call: &Call, open: &Open) -> Result<(), L
 }
 
 /// Another attempt of a key that was abandoned. The attempt before it loses its say.
-pub(super) fn restart(conn: &Connection, call: &Call, next: &Open, tick: Tick) -> Result<(), LedgerError> {
+pub(crate) fn restart(conn: &Connection, call: &Call, next: &Open, tick: Tick) -> Result<(), LedgerError> {
     let Call { scope, key, .. } = call;
     let mut statement = conn.prepare_cached(
         "UPDATE ledger_key SET state = 1, lease_until_ms = ?4, recorded_ms = ?5
@@ -112,7 +112,7 @@ pub(super) fn restart(conn: &Connection, call: &Call, next: &Open, tick: Tick) -
 }
 
 /// A started key becomes in doubt. Its attempt keeps its say.
-pub(super) fn doubt(conn: &Connection, scope: &Scope, key: &Key, now: i64, why: Action) -> Result<(), LedgerError> {
+pub(crate) fn doubt(conn: &Connection, scope: &Scope, key: &Key, now: i64, why: Action) -> Result<(), LedgerError> {
     let mut statement = conn.prepare_cached(
         "UPDATE ledger_key SET state = 4, lease_until_ms = NULL, recorded_ms = ?4
          WHERE principal = ?1 AND operation = ?2 AND key = ?3 AND state = 1",
@@ -122,7 +122,7 @@ pub(super) fn doubt(conn: &Connection, scope: &Scope, key: &Key, now: i64, why: 
 }
 
 /// An open key gets its outcome, and nobody has a say in it any more.
-pub(super) fn finish(conn: &Connection, call: &Call, now: i64, state: State, body: &[u8]) -> Result<(), LedgerError> {
+pub(crate) fn finish(conn: &Connection, call: &Call, now: i64, state: State, body: &[u8]) -> Result<(), LedgerError> {
     let Call { scope, key, .. } = call;
     let (result, digest) = record::store_result(conn, call, state, body)?;
     let mut statement = conn.prepare_cached(
@@ -145,7 +145,7 @@ pub(super) fn finish(conn: &Connection, call: &Call, now: i64, state: State, bod
 }
 
 /// An open key that nothing was ever sent for is as if it had never come.
-pub(super) fn forget(conn: &Connection, scope: &Scope, key: &Key) -> Result<(), LedgerError> {
+pub(crate) fn forget(conn: &Connection, scope: &Scope, key: &Key) -> Result<(), LedgerError> {
     end_attempt(conn, scope, key)?;
     let mut statement = conn.prepare_cached(
         "DELETE FROM ledger_key WHERE principal = ?1 AND operation = ?2 AND key = ?3 AND state IN (1, 4)",
@@ -186,16 +186,16 @@ pub(crate) fn stored_key(text: &str) -> Result<Key, LedgerError> {
 }
 
 /// A key in doubt.
-pub(super) struct Doubtful {
-    pub(super) scope: Scope,
-    pub(super) key: Key,
-    pub(super) since: WallTime,
-    pub(super) attempts: u32,
-    pub(super) first_sent_at: Option<WallTime>,
+pub(crate) struct Doubtful {
+    pub(crate) scope: Scope,
+    pub(crate) key: Key,
+    pub(crate) since: WallTime,
+    pub(crate) attempts: u32,
+    pub(crate) first_sent_at: Option<WallTime>,
 }
 
 /// Keys in doubt, those that have been so for the longest time first.
-pub(super) fn in_doubt(conn: &Connection, limit: u32) -> Result<Vec<Doubtful>, LedgerError> {
+pub(crate) fn in_doubt(conn: &Connection, limit: u32) -> Result<Vec<Doubtful>, LedgerError> {
     let mut statement = conn.prepare_cached(
         "SELECT k.principal, k.operation, k.key, k.recorded_ms, coalesce(a.number, 1), a.first_sent_ms
          FROM ledger_key AS k LEFT JOIN ledger_attempt AS a USING (principal, operation, key)
@@ -216,6 +216,6 @@ pub(super) fn in_doubt(conn: &Connection, limit: u32) -> Result<Vec<Doubtful>, L
 }
 
 /// Writes down what somebody found out.
-pub(super) fn note(conn: &Connection, call: &Call, now: i64, action: Action, by: By<'_>) -> Result<(), LedgerError> {
+pub(crate) fn note(conn: &Connection, call: &Call, now: i64, action: Action, by: By<'_>) -> Result<(), LedgerError> {
     audit::write(conn, About::key(&call.scope, &call.key), now, action, by)
 }

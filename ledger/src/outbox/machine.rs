@@ -27,7 +27,7 @@ use crate::time::{Tick, is_reached, millis};
 
 /// Where a message stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(crate) enum Phase {
     /// It waits until `next`, in milliseconds.
     Pending {
         next: i64,
@@ -44,35 +44,35 @@ pub(super) enum Phase {
 
 /// The first attempt of which nobody knows what became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Unsure {
-    pub(super) since: i64,
-    pub(super) attempt: u32,
+pub(crate) struct Unsure {
+    pub(crate) since: i64,
+    pub(crate) attempt: u32,
 }
 
 /// What changes of a message. Times are in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Message {
-    pub(super) phase: Phase,
-    pub(super) attempts: u32,
-    pub(super) token: Option<Token>,
-    pub(super) sent: i64,
-    pub(super) lease: i64,
-    pub(super) deadline: Option<i64>,
-    pub(super) unsure: Option<Unsure>,
-    pub(super) reason: Option<Box<str>>,
+pub(crate) struct Message {
+    pub(crate) phase: Phase,
+    pub(crate) attempts: u32,
+    pub(crate) token: Option<Token>,
+    pub(crate) sent: i64,
+    pub(crate) lease: i64,
+    pub(crate) deadline: Option<i64>,
+    pub(crate) unsure: Option<Unsure>,
+    pub(crate) reason: Option<Box<str>>,
 }
 
 /// What a target allows.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Terms {
-    pub(super) upstream: Upstream,
+pub(crate) struct Terms {
+    pub(crate) upstream: Upstream,
     /// How often a message is sent, at most.
-    pub(super) attempts: u32,
+    pub(crate) attempts: u32,
 }
 
 /// What becomes of a message that is due.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Due {
+pub(crate) enum Due {
     Send(Message),
     /// It is not sent; this is what it becomes, and what the audit says.
     Stop(Message, Option<Action>),
@@ -82,7 +82,7 @@ pub(super) enum Due {
 
 /// What the sender of an attempt says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(crate) enum Word {
     Delivered,
     Retry(Box<str>),
     Reject(Box<str>),
@@ -92,16 +92,16 @@ pub(super) enum Word {
 
 /// Which attempt says it.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sender {
-    pub(super) token: Token,
-    pub(super) attempt: u32,
+pub(crate) struct Sender {
+    pub(crate) token: Token,
+    pub(crate) attempt: u32,
 }
 
 /// A message after a word, and what the audit says.
-pub(super) type Told = (Message, Option<Action>);
+pub(crate) type Told = (Message, Option<Action>);
 
 impl Message {
-    pub(super) fn new(now: i64, deadline: Option<i64>) -> Self {
+    pub(crate) fn new(now: i64, deadline: Option<i64>) -> Self {
         Self {
             phase: Phase::Pending { next: now },
             attempts: 0,
@@ -115,7 +115,7 @@ impl Message {
     }
 
     /// What becomes of a pending message when it is claimed by `token` for `lease`.
-    pub(super) fn claimed(&self, token: Token, lease: i64, terms: Terms, tick: Tick) -> Due {
+    pub(crate) fn claimed(&self, token: Token, lease: i64, terms: Terms, tick: Tick) -> Due {
         if self.deadline.is_some_and(|deadline| tick.at_latest >= deadline) {
             // A clock that is behind the latest sure time may be one that was put right: it is asked again later.
             return match (tick.sure && self.deadline.is_some_and(|deadline| tick.shown >= deadline), self.unsure) {
@@ -142,7 +142,7 @@ impl Message {
     }
 
     /// Whether it is being sent by somebody whose lease is over.
-    pub(super) fn is_abandoned(&self, now: i64) -> bool {
+    pub(crate) fn is_abandoned(&self, now: i64) -> bool {
         match self.phase {
             Phase::Sending { lease_until } => is_reached(lease_until, self.lease, now),
             Phase::Pending { .. } | Phase::Delivered | Phase::Dead | Phase::InDoubt | Phase::Skipped => false,
@@ -150,7 +150,7 @@ impl Message {
     }
 
     /// What becomes of a message that is being sent when nobody knows what became of it. The sender keeps its say.
-    pub(super) fn lost(&self, reason: &str, why: Action, terms: Terms, tick: Tick, pause: i64) -> Told {
+    pub(crate) fn lost(&self, reason: &str, why: Action, terms: Terms, tick: Tick, pause: i64) -> Told {
         let unsure = self.unsure.unwrap_or(Unsure { since: self.sent, attempt: self.attempts });
         let unsure_self = Self { unsure: Some(unsure), ..self.clone() };
         if self.attempts < terms.attempts && terms.window(unsure, self.lease, tick) != Window::Over {
@@ -160,7 +160,7 @@ impl Message {
     }
 
     /// What becomes of a message when the sender of an attempt speaks; none if that has no say any more.
-    pub(super) fn told(&self, sender: Sender, word: &Word, terms: Terms, tick: Tick, pause: i64) -> Option<Told> {
+    pub(crate) fn told(&self, sender: Sender, word: &Word, terms: Terms, tick: Tick, pause: i64) -> Option<Told> {
         if self.token != Some(sender.token) {
             return None;
         }
@@ -221,7 +221,7 @@ impl Message {
     }
 
     /// What becomes of it when a person wants it sent again; none if nobody may want that.
-    pub(super) fn requeued(&self, now: i64, deadline: Option<i64>) -> Option<Self> {
+    pub(crate) fn requeued(&self, now: i64, deadline: Option<i64>) -> Option<Self> {
         match self.phase {
             Phase::Dead | Phase::InDoubt => Some(Self { sent: self.sent, ..Self::new(now, deadline) }),
             Phase::Pending { .. } | Phase::Sending { .. } | Phase::Delivered | Phase::Skipped => None,
@@ -229,7 +229,7 @@ impl Message {
     }
 
     /// What becomes of it when a person gives it up; none if it is being sent, or done.
-    pub(super) fn skipped(&self) -> Option<Self> {
+    pub(crate) fn skipped(&self) -> Option<Self> {
         match self.phase {
             Phase::Pending { .. } | Phase::Dead | Phase::InDoubt => {
                 Some(Self { phase: Phase::Skipped, token: None, ..self.clone() })

@@ -87,10 +87,10 @@ pub enum EnqueueError {
 
 /// A message as it is stored.
 pub(crate) struct Outgoing {
-    pub(super) target: Box<str>,
-    pub(super) ordering_key: Option<Box<str>>,
-    pub(super) payload: Vec<u8>,
-    pub(super) deadline: Option<i64>,
+    pub(crate) target: Box<str>,
+    pub(crate) ordering_key: Option<Box<str>>,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) deadline: Option<i64>,
 }
 
 /// Adds a message to those of an effect. Returns its place.

@@ -24,7 +24,7 @@ pub(super) struct Placed {
     pub(super) message: Message,
 }
 
-const fn code(phase: Phase) -> i64 {
+pub(crate) const fn code(phase: Phase) -> i64 {
     match phase {
         Phase::Pending { .. } => 1,
         Phase::Sending { .. } => 2,
@@ -35,7 +35,7 @@ const fn code(phase: Phase) -> i64 {
     }
 }
 
-const fn is_done(phase: Phase) -> bool {
+pub(crate) const fn is_done(phase: Phase) -> bool {
     matches!(phase, Phase::Delivered | Phase::Skipped)
 }
 

@@ -47,12 +47,12 @@ impl Body {
         decode(self.0.as_bytes()).ok_or(TaskError::Encoding)
     }
 
-    pub(super) fn into_json(self) -> Box<str> {
+    pub(crate) fn into_json(self) -> Box<str> {
         self.0
     }
 
     /// The text as it was stored.
-    pub(super) fn stored(text: String) -> Self {
+    pub(crate) fn stored(text: String) -> Self {
         Self(text.into())
     }
 }

@@ -71,6 +71,13 @@ pub enum TaskError {
     Ledger(#[from] LedgerError),
 }
 
+#[cfg(feature = "postgres")]
+impl From<tokio_postgres::Error> for TaskError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Ledger(error.into())
+    }
+}
+
 impl From<rusqlite::Error> for TaskError {
     fn from(error: rusqlite::Error) -> Self {
         Self::Ledger(error.into())

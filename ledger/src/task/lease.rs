@@ -20,14 +20,14 @@ use crate::time::millis;
 use crate::transaction::{asks_for_input, run_effect};
 
 /// How a worker ends a task.
-pub(super) enum End {
+pub(crate) enum End {
     Complete(Body),
     Fail(Body),
     Cancel,
 }
 
 impl End {
-    pub(super) const fn event(&self) -> Event {
+    pub(crate) const fn event(&self) -> Event {
         match self {
             Self::Complete(_) => Event::Complete,
             Self::Fail(_) => Event::Fail,
@@ -43,7 +43,7 @@ impl End {
         }
     }
 
-    pub(super) const fn outcome(&self) -> Option<&Body> {
+    pub(crate) const fn outcome(&self) -> Option<&Body> {
         match self {
             Self::Complete(body) | Self::Fail(body) => Some(body),
             Self::Cancel => None,
@@ -52,7 +52,7 @@ impl End {
 }
 
 /// An effect without an answer of its own.
-pub(super) fn plain(mut effect: impl FnMut(&mut EffectTx<'_>) -> Result<(), BoxError> + Send + 'static) -> Job {
+pub(crate) fn plain(mut effect: impl FnMut(&mut EffectTx<'_>) -> Result<(), BoxError> + Send + 'static) -> Job {
     Box::new(move |tx| match effect(tx) {
         Ok(()) => Outcome::Commit(b"null".to_vec()),
         Err(cause) => Outcome::Abort(cause),
@@ -60,7 +60,7 @@ pub(super) fn plain(mut effect: impl FnMut(&mut EffectTx<'_>) -> Result<(), BoxE
 }
 
 impl Tasks {
-    pub(super) fn claiming(
+    pub(crate) fn claiming(
         &self,
         operations: &[&str],
         owner: &str,
@@ -73,7 +73,7 @@ impl Tasks {
         Ok(self.unit("tasks: claim", move |tx| claim(tx, &operations, &owner, lease)))
     }
 
-    pub(super) fn checkpointing(
+    pub(crate) fn checkpointing(
         &self,
         lease: &Lease,
         progress: Progress,
@@ -101,7 +101,7 @@ impl Tasks {
         }))
     }
 
-    pub(super) fn finishing(&self, lease: &Lease, end: End) -> Result<Work<()>, TaskError> {
+    pub(crate) fn finishing(&self, lease: &Lease, end: End) -> Result<Work<()>, TaskError> {
         self.check_end(&end)?;
         let (later, status) = (lease.clone(), end.status());
         let lease = lease.clone();
@@ -113,7 +113,7 @@ impl Tasks {
         Ok(self.look_up(unit, move |tx| Ok((held(tx, &later)?.record.status == status).then_some(()))))
     }
 
-    pub(super) fn check_end(&self, end: &End) -> Result<(), TaskError> {
+    pub(crate) fn check_end(&self, end: &End) -> Result<(), TaskError> {
         self.check_body(end.outcome())?;
         match end {
             End::Complete(result) if asks_for_input(result.json().as_bytes()) => Err(LedgerError::NotFinal.into()),
@@ -121,7 +121,7 @@ impl Tasks {
         }
     }
 
-    pub(super) fn asking(&self, lease: &Lease, requests: Vec<(Box<str>, Body)>) -> Result<Work<()>, TaskError> {
+    pub(crate) fn asking(&self, lease: &Lease, requests: Vec<(Box<str>, Body)>) -> Result<Work<()>, TaskError> {
         for (key, request) in &requests {
             check_text(Some(key))?;
             self.check_body(Some(request))?;
@@ -151,7 +151,7 @@ impl Tasks {
         }))
     }
 
-    pub(super) fn external(&self, lease: &Lease, open: bool) -> Work<()> {
+    pub(crate) fn external(&self, lease: &Lease, open: bool) -> Work<()> {
         let lease = lease.clone();
         let operation = lease.operation.clone();
         self.unit(&operation, move |tx| {
@@ -161,7 +161,7 @@ impl Tasks {
         })
     }
 
-    pub(super) fn releasing(&self, lease: &Lease) -> Work<()> {
+    pub(crate) fn releasing(&self, lease: &Lease) -> Work<()> {
         let lease = lease.clone();
         let operation = lease.operation.clone();
         self.unit(&operation, move |tx| {
@@ -194,7 +194,7 @@ fn extend(tx: &Tx<'_>, lease: &Lease) -> Result<(), TaskError> {
     tx.run(sql, (lease.task.as_str(), tx.now.saturating_add(length), length)).map(drop)
 }
 
-pub(super) const NEXT: &str = head!(
+pub(crate) const NEXT: &str = head!(
     "WHERE operation = ?1 AND claimable_ms <= ?2 AND external_open = 0
         AND (status = 'working' OR (status = 'input_required' AND cancel_requested_ms IS NOT NULL))
         AND (expires_ms IS NULL OR expires_ms > ?2)
@@ -202,7 +202,7 @@ pub(super) const NEXT: &str = head!(
 );
 
 /// As [`NEXT`], of what is further off than its lease is long: a clock that has since gone back set it.
-pub(super) const UNREAL: &str = head!(
+pub(crate) const UNREAL: &str = head!(
     "WHERE operation = ?1 AND claimable_ms > ?3 AND claimable_ms - ?3 > lease_ms AND external_open = 0
         AND (status = 'working' OR (status = 'input_required' AND cancel_requested_ms IS NOT NULL))
         AND (expires_ms IS NULL OR expires_ms > ?2)
@@ -248,7 +248,7 @@ fn claim(tx: &Tx<'_>, operations: &[Box<str>], owner: &str, lease: Duration) -> 
 }
 
 /// A step as it is stored. No task has as many.
-fn stored_step(step: u64) -> i64 {
+pub(crate) fn stored_step(step: u64) -> i64 {
     i64::try_from(step).unwrap_or(i64::MAX)
 }
 
@@ -282,7 +282,7 @@ fn checkpoint(
 }
 
 /// Ends a task, in whoever's name.
-pub(super) fn finish(tx: &Tx<'_>, id: &super::TaskId, end: &End) -> Result<(), TaskError> {
+pub(crate) fn finish(tx: &Tx<'_>, id: &super::TaskId, end: &End) -> Result<(), TaskError> {
     let head = Head::find(tx.conn, id)?.ok_or(TaskError::Unknown)?;
     match decide(head.record, end.event())? {
         Decided::Write(record) => store::save(tx, id, &record, end.outcome()),

@@ -10,9 +10,9 @@ use crate::task::store::{self, Head, Tx, head};
 use crate::task::{LiveTask, Resolution, TaskError, TaskId, Tasks, Work, check_text};
 
 /// How many tasks a list shows at most.
-const MAX_LIST: u32 = 1000;
+pub(crate) const MAX_LIST: u32 = 1000;
 /// How many tasks a creation or a claim cleans up on its way. More than one, so that what is over never piles up.
-const HOUSEKEEPING: u32 = 16;
+pub(crate) const HOUSEKEEPING: u32 = 16;
 
 impl Tasks {
     /// The unfinished tasks of all principals, in the order of their ids, at most `limit` of them and 1000. Go on after
@@ -45,7 +45,7 @@ impl Tasks {
         self.wait(self.resolving(id, resolution, actor, note))
     }
 
-    pub(super) fn resolving(
+    pub(crate) fn resolving(
         &self,
         id: &TaskId,
         resolution: Resolution,
@@ -159,13 +159,14 @@ impl From<Head> for LiveTask {
 }
 
 /// Cleans up a little, so that what is over goes away without anybody asking for it.
-pub(super) fn housekeep(tx: &Tx<'_>) -> Result<(), TaskError> {
+pub(crate) fn housekeep(tx: &Tx<'_>) -> Result<(), TaskError> {
     expire_leases(tx, HOUSEKEEPING)?;
     collect_expired(tx, HOUSEKEEPING).map(drop)
 }
 
 /// What a client reads of a task in doubt.
-const IN_DOUBT: &str = "a step outside of this service has an unknown outcome: an operator has to look it up";
+pub(crate) const IN_DOUBT: &str =
+    "a step outside of this service has an unknown outcome: an operator has to look it up";
 
 fn expire_leases(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
     let sql = head!("WHERE external_open = 1 AND in_doubt = 0 AND claimable_ms <= ?1 ORDER BY claimable_ms LIMIT ?2");

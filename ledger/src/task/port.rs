@@ -56,11 +56,7 @@ impl TaskStore for Tasks {
 
     fn changed_since(&self, since: Revision, limit: u32) -> Stored<Vec<TaskChange>> {
         let changed = self.changed_since_async(since, limit);
-        let ported = |change: Changed| {
-            let Changed { id, principal, revision } = change;
-            TaskChange { principal, id: id.as_str().into(), revision }
-        };
-        answer(Ok(async move { Ok(changed.await?.into_iter().map(ported).collect()) }))
+        answer(Ok(async move { Ok(changed.await?.into_iter().map(change).collect()) }))
     }
 
     fn last_revision(&self) -> Stored<Revision> {
@@ -79,13 +75,9 @@ impl TaskQueue for Tasks {
     }
 
     fn checkpoint(&self, lease: &PortLease, progress: PortProgress) -> Stored<Known> {
-        let PortProgress { step, state, message } = progress;
-        let read = || Ok((Lease::try_from(lease)?, state.map(|json| Body::from_json(&json)).transpose()?));
-        let checkpoint = read().map(|(lease, state)| self.checkpoint_async(&lease, Progress { step, state, message }));
-        answer(checkpoint.map(|checkpoint| async move {
-            let Checkpoint { cancel_requested, stored, inputs } = checkpoint.await?;
-            Ok(Known { cancel_requested, stored, inputs: ported(inputs) })
-        }))
+        let read = Lease::try_from(lease).and_then(|lease| Ok((lease, progress_of(progress)?)));
+        let checkpoint = read.map(|(lease, progress)| self.checkpoint_async(&lease, progress));
+        answer(checkpoint.map(|checkpoint| async move { Ok(known_of(checkpoint.await?)) }))
     }
 
     fn ask(&self, lease: &PortLease, inputs: Vec<(Box<str>, Box<str>)>) -> Stored<()> {
@@ -98,15 +90,8 @@ impl TaskQueue for Tasks {
     }
 
     fn finish(&self, lease: &PortLease, end: TaskEnd) -> Stored<()> {
-        let read = || {
-            let end = match end {
-                TaskEnd::Complete(result) => End::Complete(Body::from_json(&result)?),
-                TaskEnd::Fail(error) => End::Fail(Body::from_json(&error)?),
-                TaskEnd::Cancel => End::Cancel,
-            };
-            Ok((Lease::try_from(lease)?, end))
-        };
-        answer(read().map(|(lease, end)| self.submit(self.finishing(&lease, end))))
+        let read = Lease::try_from(lease).and_then(|lease| Ok((lease, end_of(end)?)));
+        answer(read.map(|(lease, end)| self.submit(self.finishing(&lease, end))))
     }
 
     fn release(&self, lease: &PortLease) -> Stored<()> {
@@ -126,7 +111,30 @@ fn answer<T: 'static>(
     Box::pin(async move { work?.await.map_err(|error| port_error(&error)) })
 }
 
-fn bodies(texts: Vec<(Box<str>, Box<str>)>) -> Result<Vec<(Box<str>, Body)>, TaskError> {
+pub(crate) fn change(change: Changed) -> TaskChange {
+    let Changed { id, principal, revision } = change;
+    TaskChange { principal, id: id.as_str().into(), revision }
+}
+
+pub(crate) fn progress_of(progress: PortProgress) -> Result<Progress, TaskError> {
+    let PortProgress { step, state, message } = progress;
+    Ok(Progress { step, state: state.map(|json| Body::from_json(&json)).transpose()?, message })
+}
+
+pub(crate) fn known_of(checkpoint: Checkpoint) -> Known {
+    let Checkpoint { cancel_requested, stored, inputs } = checkpoint;
+    Known { cancel_requested, stored, inputs: ported(inputs) }
+}
+
+pub(crate) fn end_of(end: TaskEnd) -> Result<End, TaskError> {
+    Ok(match end {
+        TaskEnd::Complete(result) => End::Complete(Body::from_json(&result)?),
+        TaskEnd::Fail(error) => End::Fail(Body::from_json(&error)?),
+        TaskEnd::Cancel => End::Cancel,
+    })
+}
+
+pub(crate) fn bodies(texts: Vec<(Box<str>, Box<str>)>) -> Result<Vec<(Box<str>, Body)>, TaskError> {
     texts.into_iter().map(|(key, json)| Ok((key, Body::from_json(&json)?))).collect()
 }
 
@@ -192,7 +200,7 @@ impl TryFrom<&PortLease> for Lease {
 }
 
 /// What a client or worker of the port has to know. No message holds a key, an argument or a result.
-fn port_error(error: &TaskError) -> TaskStoreError {
+pub(crate) fn port_error(error: &TaskError) -> TaskStoreError {
     match error {
         TaskError::Unknown => TaskStoreError::Unknown,
         TaskError::TooMany { limit } => TaskStoreError::TooMany { limit: *limit },
@@ -207,6 +215,12 @@ fn port_error(error: &TaskError) -> TaskStoreError {
         | TaskError::Encoding => TaskStoreError::Refused(error.to_string().into()),
         TaskError::TooManyWatchers { .. } => TaskStoreError::Unavailable(error.to_string().into()),
         TaskError::Ledger(error) => ledger_error(error),
+    }
+}
+
+impl From<&TaskError> for TaskStoreError {
+    fn from(error: &TaskError) -> Self {
+        port_error(error)
     }
 }
 

@@ -15,34 +15,34 @@ use crate::task::{Body, Input, Progress, Snapshot, TaskError, TaskId, TaskSpec};
 use crate::time::{JUMP, Timekeeper, millis};
 
 /// The current transaction, at one point in time.
-pub(super) struct Tx<'a> {
-    pub(super) db: &'a Db,
-    pub(super) conn: &'a Connection,
+pub(crate) struct Tx<'a> {
+    pub(crate) db: &'a Db,
+    pub(crate) conn: &'a Connection,
     /// What the clock shows, in milliseconds since the Unix epoch.
-    pub(super) now: i64,
+    pub(crate) now: i64,
     clock: &'a Timekeeper,
     /// Whether something was written that a client can see.
     changed: Cell<bool>,
 }
 
 impl<'a> Tx<'a> {
-    pub(super) fn new(db: &'a Db, clock: &'a Timekeeper) -> Self {
+    pub(crate) fn new(db: &'a Db, clock: &'a Timekeeper) -> Self {
         Self { db, conn: &db.conn, now: clock.shown().unix_millis(), clock, changed: Cell::new(false) }
     }
 
     /// Whether something may be deleted because of what the clock shows.
-    pub(super) fn is_sure_of_now(&self) -> Result<bool, TaskError> {
+    pub(crate) fn is_sure_of_now(&self) -> Result<bool, TaskError> {
         let tick = self.clock.tick(self.conn)?;
         // A clock that was read a moment before is as good.
         Ok(tick.sure && self.now <= tick.shown)
     }
 
     /// The time from which on a lease that ends is longer than its length.
-    pub(super) const fn unreal(&self) -> i64 {
+    pub(crate) const fn unreal(&self) -> i64 {
         self.now.saturating_add(JUMP)
     }
 
-    pub(super) fn has_changed(&self) -> bool {
+    pub(crate) fn has_changed(&self) -> bool {
         self.changed.get()
     }
 
@@ -54,13 +54,13 @@ impl<'a> Tx<'a> {
     }
 
     /// Runs one statement.
-    pub(super) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, TaskError> {
+    pub(crate) fn run(&self, sql: &str, params: impl rusqlite::Params) -> Result<usize, TaskError> {
         Ok(self.conn.prepare_cached(sql)?.execute(params)?)
     }
 }
 
 /// What the machine makes of an event.
-pub(super) enum Decided {
+pub(crate) enum Decided {
     /// The task is to become this.
     Write(Record),
     /// It stays as it is.
@@ -70,7 +70,7 @@ pub(super) enum Decided {
 }
 
 /// Asks the machine. What it refuses to a worker is an error.
-pub(super) fn decide(record: Record, event: Event) -> Result<Decided, TaskError> {
+pub(crate) fn decide(record: Record, event: Event) -> Result<Decided, TaskError> {
     match Task::restore(record).handle(event) {
         Effect::Persist(record) => Ok(Decided::Write(record)),
         Effect::Acknowledged | Effect::Continue | Effect::Ignored => Ok(Decided::Stay),
@@ -81,27 +81,27 @@ pub(super) fn decide(record: Record, event: Event) -> Result<Decided, TaskError>
     }
 }
 
-pub(super) const fn corrupt(part: &'static str) -> TaskError {
+pub(crate) const fn corrupt(part: &'static str) -> TaskError {
     TaskError::Ledger(LedgerError::Corrupt { part })
 }
 
 const ALL: [Status; 5] = [Status::Working, Status::InputRequired, Status::Completed, Status::Failed, Status::Cancelled];
 
-fn status(text: &str) -> Option<Status> {
+pub(crate) fn status(text: &str) -> Option<Status> {
     ALL.into_iter().find(|status| status.as_str() == text)
 }
 
 /// What is decided by, without the contents.
-pub(super) struct Head {
-    pub(super) id: TaskId,
-    pub(super) scope: Scope,
-    pub(super) record: Record,
-    pub(super) step: i64,
-    pub(super) owner: Option<Box<str>>,
-    pub(super) epoch: u32,
-    pub(super) claimable_at: WallTime,
-    pub(super) in_doubt: bool,
-    pub(super) created_at: WallTime,
+pub(crate) struct Head {
+    pub(crate) id: TaskId,
+    pub(crate) scope: Scope,
+    pub(crate) record: Record,
+    pub(crate) step: i64,
+    pub(crate) owner: Option<Box<str>>,
+    pub(crate) epoch: u32,
+    pub(crate) claimable_at: WallTime,
+    pub(crate) in_doubt: bool,
+    pub(crate) created_at: WallTime,
     expires_ms: Option<i64>,
 }
 
@@ -116,23 +116,23 @@ macro_rules! head {
         )
     };
 }
-pub(super) use head;
+pub(crate) use head;
 
 impl Head {
     /// The task of this id, whosoever it is.
-    pub(super) fn find(conn: &Connection, id: &TaskId) -> Result<Option<Self>, TaskError> {
+    pub(crate) fn find(conn: &Connection, id: &TaskId) -> Result<Option<Self>, TaskError> {
         let mut statement = conn.prepare_cached(head!("WHERE id = ?1"))?;
         statement.query_row([id.as_str()], Self::read).optional()?.transpose()
     }
 
     /// The task, if it is this principal's and has not expired.
-    pub(super) fn of_client(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Self, TaskError> {
+    pub(crate) fn of_client(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Self, TaskError> {
         let head = Self::find(tx.conn, id)?.filter(|head| *head.scope.principal == *principal);
         head.filter(|head| head.expires_ms.is_none_or(|end| tx.now < end)).ok_or(TaskError::Unknown)
     }
 
     /// All that a statement of [`head!`] finds.
-    pub(super) fn all(conn: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<Self>, TaskError> {
+    pub(crate) fn all(conn: &Connection, sql: &str, params: impl rusqlite::Params) -> Result<Vec<Self>, TaskError> {
         let mut statement = conn.prepare_cached(sql)?;
         let rows = statement.query_map(params, Self::read)?;
         rows.map(|row| row?).collect()
@@ -165,12 +165,12 @@ impl Head {
     }
 }
 
-pub(super) fn revision(number: i64) -> Revision {
+pub(crate) fn revision(number: i64) -> Revision {
     Revision::new(u64::try_from(number).unwrap_or(0))
 }
 
 /// Creates a task.
-pub(super) fn insert(
+pub(crate) fn insert(
     tx: &Tx<'_>,
     id: &TaskId,
     scope: &Scope,
@@ -203,7 +203,7 @@ pub(super) fn insert(
 /// Makes a task what the machine decided. An end takes with it what only the work needed.
 ///
 /// The revision is that of the file, which is not the one that the machine counts: it is higher, and so as good.
-pub(super) fn save(tx: &Tx<'_>, id: &TaskId, record: &Record, outcome: Option<&Body>) -> Result<(), TaskError> {
+pub(crate) fn save(tx: &Tx<'_>, id: &TaskId, record: &Record, outcome: Option<&Body>) -> Result<(), TaskError> {
     let terminal = record.status.is_terminal();
     if terminal {
         tx.run("DELETE FROM ledger_task_input WHERE task_id = ?1", [id.as_str()])?;
@@ -232,7 +232,7 @@ pub(super) fn save(tx: &Tx<'_>, id: &TaskId, record: &Record, outcome: Option<&B
 }
 
 /// Notes a change that leaves the status alone.
-pub(super) fn touch(tx: &Tx<'_>, id: &TaskId) -> Result<(), TaskError> {
+pub(crate) fn touch(tx: &Tx<'_>, id: &TaskId) -> Result<(), TaskError> {
     tx.run(
         "UPDATE ledger_task SET updated_ms = max(updated_ms, ?2), revision = ?3 WHERE id = ?1",
         (id.as_str(), tx.now, tx.next_revision()?),
@@ -241,7 +241,7 @@ pub(super) fn touch(tx: &Tx<'_>, id: &TaskId) -> Result<(), TaskError> {
 }
 
 /// The progress and the message that are stored.
-pub(super) fn progress(conn: &Connection, id: &TaskId) -> Result<Progress, TaskError> {
+pub(crate) fn progress(conn: &Connection, id: &TaskId) -> Result<Progress, TaskError> {
     let sql = "SELECT step, progress, status_message FROM ledger_task WHERE id = ?1";
     let read = |row: &Row<'_>| {
         Ok(Progress {
@@ -254,7 +254,7 @@ pub(super) fn progress(conn: &Connection, id: &TaskId) -> Result<Progress, TaskE
 }
 
 /// The task, as its client sees it.
-pub(super) fn snapshot(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Snapshot, TaskError> {
+pub(crate) fn snapshot(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Snapshot, TaskError> {
     let head = Head::of_client(tx, principal, id)?;
     let sql = "SELECT updated_ms, poll_ms, outcome FROM ledger_task WHERE id = ?1";
     let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, body(row, 2)?));
@@ -278,12 +278,12 @@ pub(super) fn snapshot(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Snap
     })
 }
 
-pub(super) fn body(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Body>> {
+pub(crate) fn body(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Body>> {
     Ok(row.get::<_, Option<String>>(column)?.map(Body::stored))
 }
 
 /// All that a task asked, in the order of the keys.
-pub(super) fn inputs(conn: &Connection, id: &TaskId) -> Result<Vec<Input>, TaskError> {
+pub(crate) fn inputs(conn: &Connection, id: &TaskId) -> Result<Vec<Input>, TaskError> {
     let sql = "SELECT input_key, request, response FROM ledger_task_input WHERE task_id = ?1 ORDER BY input_key";
     let read =
         |row: &Row<'_>| Ok(Input { key: row.get(0)?, request: Body::stored(row.get(1)?), response: body(row, 2)? });

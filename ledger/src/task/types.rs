@@ -30,7 +30,7 @@ impl TaskId {
         &self.0
     }
 
-    pub(super) fn of(bits: [u8; 16]) -> Self {
+    pub(crate) fn of(bits: [u8; 16]) -> Self {
         Self(format!("{:032x}", u128::from_be_bytes(bits)).into())
     }
 }
@@ -154,11 +154,11 @@ pub struct Input {
 /// A worker's right to a task. It ends with its time or with the task; a lease that follows it has a higher epoch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    pub(super) task: TaskId,
-    pub(super) operation: Box<str>,
-    pub(super) owner: Box<str>,
-    pub(super) epoch: u32,
-    pub(super) duration: Duration,
+    pub(crate) task: TaskId,
+    pub(crate) operation: Box<str>,
+    pub(crate) owner: Box<str>,
+    pub(crate) epoch: u32,
+    pub(crate) duration: Duration,
 }
 
 impl Lease {

@@ -16,7 +16,7 @@ type Callback = dyn Fn() + Send + Sync;
 pub(crate) struct Watchers(Mutex<Vec<Weak<Callback>>>);
 
 impl Watchers {
-    pub(super) fn add(&self, callback: &Arc<Callback>) -> Result<(), TaskError> {
+    pub(crate) fn add(&self, callback: &Arc<Callback>) -> Result<(), TaskError> {
         let mut watchers = self.0.lock();
         watchers.retain(|watcher| watcher.strong_count() > 0);
         if watchers.len() >= MAX_WATCHERS {
@@ -27,7 +27,7 @@ impl Watchers {
     }
 
     /// Calls all, outside of the lock. A panic of one is its own affair.
-    pub(super) fn notify(&self) {
+    pub(crate) fn notify(&self) {
         let callbacks: Vec<_> = self.0.lock().iter().filter_map(Weak::upgrade).collect();
         for callback in callbacks {
             quietly(|| callback());

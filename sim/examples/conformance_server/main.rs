@@ -1,6 +1,7 @@
 //! The server that the official conformance suite is run against (`cargo xtask conformance`): made-up content, served
 //! through the library like any other. `conformance_server ADDRESS`.
 
+mod asks;
 mod catalog;
 mod input;
 mod tasks;
@@ -42,8 +43,9 @@ fn discover() -> Outcome {
         "capabilities": {
             "tools": {"listChanged": true},
             "prompts": {"listChanged": true},
-            "resources": {},
+            "resources": {"subscribe": true},
             "completions": {},
+            "logging": {},
             "extensions": {EXTENSION: {}},
         },
     }))

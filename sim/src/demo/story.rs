@@ -42,7 +42,7 @@ impl Service for Busy {
                 Answer::Ready(outcome) => outcome,
                 Answer::Later(future) => future.await,
                 Answer::Blocking(job) => job(),
-                Answer::Listen(_) | _ => Err(steady_core::rpc::RpcError::internal("an answer of a new kind")),
+                Answer::Listen(_) | _ => Err(steady_core::rpc::RpcError::internal("an answer of another kind")),
             }
         })
     }

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use super::stock::Stock;
 use serde::{Deserialize, Serialize};
-use steady_ledger::{EffectError, EffectTx, Executed, Key, Ledger, LedgerError, Options, Reconciled, Request, Scope};
+use steady_ledger::{
+    EffectError, EffectTx, Executed, Key, Ledger, LedgerError, Options, Reconciled, Request, Scope, Tasks,
+};
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS stock(
@@ -77,6 +79,12 @@ impl Inventory {
     pub fn open(path: impl AsRef<Path>, principal: &str) -> Result<Self, LedgerError> {
         let ledger = Ledger::open(path, Options { schema: SCHEMA.into(), ..Options::default() })?;
         Ok(Self { ledger, principal: principal.to_owned() })
+    }
+
+    /// The durable tasks in the shop's file.
+    #[must_use]
+    pub fn tasks(&self) -> Tasks {
+        self.ledger.tasks()
     }
 
     fn scope(&self) -> Scope {

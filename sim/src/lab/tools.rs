@@ -9,6 +9,7 @@ use steady_core::rpc::RpcError;
 use steady_ledger::{Executed, LedgerError};
 
 use super::inventory::{Inventory, KEY_ARGUMENT, Reservation, Reserved, Wanted};
+use super::restock::{RESTOCK, RESTOCK_SCHEMA, inventory_tasks, restock_tool};
 use super::stock;
 
 const RESERVE_SCHEMA: &str = r#"{
@@ -60,6 +61,7 @@ pub fn inventory_server(inventory: Inventory) -> Tools {
 #[must_use]
 pub fn inventory_server_with(inventory: Inventory, hub: &Hub) -> Tools {
     let (reads, items, tells) = (inventory.clone(), inventory.clone(), hub.clone());
+    let tasks = inventory_tasks(&inventory);
     Tools::new("steady-inventory", env!("CARGO_PKG_VERSION"))
         .instructions(
             "Reserve stock with reserve_inventory. Give each logical reservation an idempotencyKey and keep it for every \
@@ -70,6 +72,8 @@ pub fn inventory_server_with(inventory: Inventory, hub: &Hub) -> Tools {
         })
         .blocking_tool("get_reservation", "Looks a reservation up.", GET_SCHEMA, move |call, _cx| get(&reads, &call))
         .tool("slow_count", "Counts slowly, with progress.", COUNT_SCHEMA, slow_count)
+        .tasks(&tasks)
+        .task_tool(RESTOCK, "Puts a delivery on the shelf, batch by batch.", RESTOCK_SCHEMA, restock_tool())
         .resources(stock::resources(items))
         .subscriptions(hub)
 }

@@ -9,11 +9,11 @@ use steady_http::steady_core::subscription;
 
 use super::support::{Asked, Raw, by_hand, run, tool, unasked};
 
-fn filter() -> Filter {
+pub(super) fn filter() -> Filter {
     Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter")
 }
 
-fn stamped(asked: &Asked, method: &str) -> Value {
+pub(super) fn stamped(asked: &Asked, method: &str) -> Value {
     let mut params = json!({"_meta": {"io.modelcontextprotocol/subscriptionId": asked.body["id"]}});
     if method.ends_with("acknowledged") {
         params["notifications"] = json!({"toolsListChanged": true});
@@ -22,7 +22,7 @@ fn stamped(asked: &Asked, method: &str) -> Value {
 }
 
 /// Begins the stream and acknowledges it.
-fn acknowledge(asked: &mut Asked) {
+pub(super) fn acknowledge(asked: &mut Asked) {
     assert_eq!(asked.method(), "subscriptions/listen");
     asked.events();
     let acknowledged = stamped(asked, "notifications/subscriptions/acknowledged");

@@ -8,6 +8,7 @@ mod forward_proxy;
 mod listens;
 mod process;
 mod proxies;
+mod recovery;
 mod refusals;
 mod rows;
 mod streams;

@@ -5,6 +5,7 @@ mod calls;
 mod ladder;
 mod processes;
 mod raw;
+mod recovery;
 mod rows;
 #[path = "../support/mod.rs"]
 mod support;

@@ -23,9 +23,11 @@ const SCHEMAS: Tool = Tool {
     probe: schema::PROBE,
 };
 const NGINX: Tool = Tool { name: "nginx", probe: proxies::NGINX };
+const POSTGRES: Tool = Tool { name: "PostgreSQL >= 14 with its server programs", probe: &["sh", "-c", POSTGRES_PROBE] };
 const MACOS: Tool = Tool { name: "target x86_64-apple-darwin", probe: &["sh", "-c", MACOS_PROBE] };
 const WINDOWS: Tool = Tool { name: "target x86_64-pc-windows-gnu", probe: &["sh", "-c", WINDOWS_PROBE] };
 
+const POSTGRES_PROBE: &str = "ls /usr/lib/postgresql/*/bin/initdb || command -v initdb || test -n \"$STEADY_PG_BIN\"";
 const MACOS_PROBE: &str = "test -d \"$(rustc --print sysroot)/lib/rustlib/x86_64-apple-darwin/lib\"";
 const WINDOWS_PROBE: &str = "test -d \"$(rustc --print sysroot)/lib/rustlib/x86_64-pc-windows-gnu/lib\"";
 const PYTHON_PROBE: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))";
@@ -67,7 +69,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "clippy",
-        proves: "no lint warning in any target; each half of the transport builds alone",
+        proves: "no lint warning in any target; each half of the transport and each feature of the ledger builds alone",
         required: true,
         tools: &[CLIPPY],
         run: clippy,
@@ -96,6 +98,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[],
         run: test,
         next: "run the test by its name: `cargo test --workspace NAME`",
+    },
+    Step {
+        name: "postgres",
+        proves: "the ledger keeps its promises on PostgreSQL, while servers, connections and replicas are killed",
+        required: true,
+        tools: &[POSTGRES],
+        run: postgres,
+        next: "run the test by its name: `cargo test -p mcp-steady-ledger --all-features --test postgres NAME`",
     },
     Step {
         name: "features",
@@ -217,6 +227,9 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
 fn clippy(cx: &mut Context) -> Result<(), Error> {
     cx.line("cargo clippy --workspace --all-features --all-targets --keep-going -- -D warnings")?;
     cx.line("cargo clippy -p mcp-steady-core --all-targets -- -D warnings")?;
+    for features in ["", "cli", "postgres"] {
+        cx.line(&format!("cargo clippy -p mcp-steady-ledger --all-targets --features={features} -- -D warnings"))?;
+    }
     for half in ["client", "server"] {
         cx.line(&format!("cargo clippy -p mcp-steady-stdio --no-default-features --features {half} -- -D warnings"))?;
     }
@@ -271,7 +284,9 @@ pub(crate) fn run_tests(cx: &mut Context, which: TestRun) -> Result<(TestResults
 
 fn test_command(nextest: bool, which: TestRun) -> Command {
     let command = if nextest {
-        Command::line("cargo nextest run --workspace --all-features --no-fail-fast --status-level all")
+        // Those on PostgreSQL have a step of their own.
+        Command::line("cargo nextest run --workspace --all-features --no-fail-fast --status-level all -E")
+            .args(["not binary(postgres)"])
             .env("NEXTEST_HIDE_PROGRESS_BAR", "1")
     } else {
         Command::line("cargo test --workspace --all-features --no-fail-fast")
@@ -290,6 +305,13 @@ fn test(cx: &mut Context) -> Result<(), Error> {
     // Without nextest these have run already.
     let docs = if nextest { cx.line("cargo test --doc --workspace --all-features").map(drop) } else { Ok(()) };
     done.and(docs)
+}
+
+/// One program with one server for all its tests: a runner that gives each test a process would start one for each. Built
+/// with the features of the whole workspace, it is the one that the step `test` has built.
+fn postgres(cx: &mut Context) -> Result<(), Error> {
+    let command = Command::line("cargo test --workspace --all-features --test postgres").env("STEADY_PG_REQUIRED", "1");
+    cx.run(&command).map(drop)
 }
 
 /// Features that a crate of the workspace asked for would be on for all of them, so this is a package apart. It shares the

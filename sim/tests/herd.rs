@@ -1,0 +1,71 @@
+//! Ten thousand clients lose one server at the same instant: they do not come back in step, and all of them come back.
+
+use std::time::Duration;
+
+use steady_core::backoff::Backoff;
+use steady_sim::herd::{Herd, HerdReport, Retry, run};
+
+fn lose_for(seconds: u64, backoff: Backoff) -> HerdReport {
+    let report = run(&Herd { outage: Duration::from_secs(seconds), backoff, ..Herd::default() });
+    assert_eq!((report.clients, report.back), (10_000, 10_000));
+    assert_eq!((report.not_new, report.before_refetch), (0, 0));
+    report
+}
+
+fn keep_their_share(report: &HerdReport) {
+    for windows in &report.attempts {
+        let (busiest, allowed) = (windows.busiest, windows.allowed);
+        assert!(windows.keeps_its_share(), "attempt {}: {busiest} of {allowed}", windows.attempt);
+    }
+    assert!(report.last_back_ms <= report.allowed_back_ms, "{} ms", report.last_back_ms);
+    assert!(report.holds());
+}
+
+#[test]
+fn row_80_ten_thousand_clients_keep_to_the_share_of_full_jitter_and_all_are_back_within_the_cap() {
+    for seconds in [0, 1, 20] {
+        let report = lose_for(seconds, Backoff::default());
+        keep_their_share(&report);
+        assert_eq!(report.attempts[0].policy_permille, 400, "250 ms: 40 % in 100 ms, and that is said");
+        let first_pauses_are_used = (380..=430).contains(&report.attempts[0].share_permille);
+        assert!(first_pauses_are_used, "{}", report.attempts[0].share_permille);
+        assert!(report.attempts.len() >= if seconds == 20 { 7 } else { 1 });
+    }
+}
+
+#[test]
+fn a_hundred_thousand_clients_keep_to_their_share_wherever_a_window_begins() {
+    let report = run(&Herd { clients: 100_000, outage: Duration::from_secs(10), ..Herd::default() });
+    assert!(report.holds());
+    for windows in &report.attempts {
+        let (busiest, allowed) = (windows.busiest_anywhere, windows.allowed);
+        assert!(busiest <= allowed, "attempt {}: {busiest} of {allowed}", windows.attempt);
+    }
+}
+
+#[test]
+fn the_policy_for_fleets_puts_a_twentieth_into_the_busiest_window() {
+    for seconds in [0, 1, 20] {
+        let report = lose_for(seconds, Backoff::FLEET);
+        keep_their_share(&report);
+        assert_eq!(report.attempts[0].policy_permille, 50);
+    }
+}
+
+#[test]
+fn a_fixed_retry_of_one_second_is_caught_with_the_whole_fleet_in_one_window() {
+    for seconds in [0, 1, 20] {
+        let fixed = Retry::Fixed(Duration::from_secs(1));
+        let report = run(&Herd { outage: Duration::from_secs(seconds), retry: fixed, ..Herd::default() });
+        assert!(!report.holds());
+        for windows in &report.attempts {
+            assert_eq!(
+                (windows.share_permille, windows.keeps_its_share()),
+                (1000, false),
+                "attempt {}",
+                windows.attempt
+            );
+        }
+        assert_eq!(report.back, 10_000, "they are served all the same, by a server without limits");
+    }
+}
