@@ -8,6 +8,7 @@ mod demo;
 mod herd;
 mod lab;
 mod replay;
+mod review;
 #[cfg(feature = "live")]
 mod serve;
 mod swarm;
@@ -23,6 +24,7 @@ pub(crate) enum Command {
     Swarm(swarm::Args),
     Replay(replay::Args),
     Lab(lab::Args),
+    Review(review::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
@@ -36,6 +38,7 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Swarm(args) => swarm::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),
+        Command::Review(args) => review::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

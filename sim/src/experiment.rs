@@ -9,7 +9,7 @@ mod script;
 mod stage;
 mod standard;
 
-pub use script::{Script, ScriptError, Step, parse_duration};
+pub use script::{Promise, Script, ScriptError, Step, parse_duration};
 pub use stage::{Ignored, Row, Side, Signal, Stage};
 pub use standard::{Trial, standard};
 

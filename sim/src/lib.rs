@@ -7,6 +7,7 @@ pub mod demo;
 pub mod experiment;
 pub mod herd;
 pub mod lab;
+pub mod review;
 mod suggest;
 pub mod swarm;
 pub mod wire;

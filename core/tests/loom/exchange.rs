@@ -101,11 +101,14 @@ fn an_exchange_hears_of_an_order_to_end() {
     let (still, shutdown) = (Still::default(), Shutdown::new());
     let config = ServerConfig { shutdown: shutdown.clone(), ..config() };
     let service = Once::new(Then::WaitsForItsCancellation);
-    let mut exchange = Exchange::start(service, still.ports(), config, REQUEST);
+    let mut exchange = Exchange::start(Shared::clone(&service), still.ports(), config, REQUEST);
+    let (task, context) = (still.task(), service.context());
     let asks = spawn(move || shutdown.cut());
     let (answer, last) = next(&mut exchange).expect("an error");
-    assert!(last && answer.contains("\"error\""), "{answer}");
+    assert!(last && answer.contains("shutting down"), "{answer}");
     asks.join().expect("no panic");
+    drop(task);
+    stays_over(&context);
 }
 
 fn two_tasks_of_a_handler_report_in_order() {

@@ -21,7 +21,7 @@ use crate::show;
 #[command(after_help = "A script has one step a line:\n\
     \x20 transport http          # or stdio, the default\n\
     \x20 latency 5ms             # one way; default 1ms\n\
-    \x20 call A idle 30s max 5m  # both limits are optional; `key order-7` makes the contract conditional\n\
+    \x20 call A idle 30s max 5m  # both limits are optional; `safe` or `key order-7` state the contract\n\
     \x20 progress A              # its handler reports\n\
     \x20 wait 20ms\n\
     \x20 cancel A                # the application gives it up\n\

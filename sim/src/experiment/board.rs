@@ -43,6 +43,8 @@ pub(super) enum Event {
 #[derive(Default)]
 struct State {
     orders: BTreeMap<String, VecDeque<Order>>,
+    /// The handler of the newest attempt of each request, counted: orders are for it.
+    newest: BTreeMap<String, u64>,
     wakers: BTreeMap<String, Waker>,
     seen: Vec<Seen>,
 }
@@ -91,9 +93,18 @@ impl Board {
         self.lock().seen.push(Seen { at: cx.now(), request: request.into(), what });
     }
 
+    /// A handler begins; it is the newest of its request.
+    fn begin(&self, request: &str) -> u64 {
+        let mut state = self.lock();
+        let newest = state.newest.entry(request.into()).or_default();
+        *newest += 1;
+        *newest
+    }
+
     /// A handler that goes on although it is told to stop: the worst that a server can meet.
     async fn handle(self, call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
         let Arguments { request } = call.arguments()?;
+        let attempt = self.begin(&request);
         let mut cancelled = pin!(cx.cancelled());
         let (mut told, mut progress) = (false, 0.0);
         loop {
@@ -103,6 +114,9 @@ impl Board {
                     self.saw(&cx, &request, Event::Told(reason(&cancelled.reason)));
                 }
                 let mut state = self.lock();
+                if state.newest.get(&request) != Some(&attempt) {
+                    return Poll::Pending;
+                }
                 let next = state.orders.get_mut(&request).and_then(VecDeque::pop_front);
                 if next.is_none() {
                     state.wakers.insert(request.clone(), task.waker().clone());

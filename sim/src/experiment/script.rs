@@ -31,8 +31,8 @@ pub enum Step {
         idle: Option<Duration>,
         /// The client's maximum; `None` is the default of 5 minutes.
         max: Option<Duration>,
-        /// The key of a conditional contract; `None` is the unsafe contract.
-        key: Option<String>,
+        /// The caller's contract. Default unsafe.
+        contract: Promise,
     },
     /// The handler reports progress: one more than before.
     Progress(String),
@@ -46,6 +46,19 @@ pub enum Step {
     Break(String),
     /// Time passes.
     Wait(Duration),
+}
+
+/// What the caller of a request promises about repeating it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the three contracts")]
+pub enum Promise {
+    /// Nothing.
+    #[default]
+    Unsafe,
+    /// It only reads.
+    Safe,
+    /// It runs once for this key.
+    Key(String),
 }
 
 /// Why a text is no experiment, or a step is impossible.
@@ -89,7 +102,7 @@ impl Script {
     /// ```text
     /// transport http          # or stdio, the default
     /// latency 5ms             # one way; default 1ms
-    /// call A idle 30s max 5m  # both limits are optional; `key order-7` makes the contract conditional
+    /// call A idle 30s max 5m  # both limits are optional; `safe` or `key order-7` state the contract
     /// progress A              # the handler reports
     /// wait 20ms
     /// cancel A                # the application gives it up
@@ -157,19 +170,19 @@ fn call(rest: &[&str]) -> Result<Step, ScriptError> {
     let Some((name, options)) = rest.split_first() else {
         return Err(ScriptError::new("`call` wants the name of a request, as `call A`"));
     };
-    let (mut idle, mut max, mut key) = (None, None, None);
-    for pair in options.chunks(2) {
-        let [option, value] = pair else {
-            return Err(ScriptError::new(format!("`{}` wants a value", pair.join(" "))));
-        };
+    let (mut idle, mut max, mut contract) = (None, None, Promise::Unsafe);
+    let mut words = options.iter();
+    while let Some(option) = words.next() {
+        let mut value = || words.next().ok_or_else(|| ScriptError::new(format!("`{option}` wants a value")));
         match *option {
-            "idle" => idle = Some(parse_duration(value)?),
-            "max" => max = Some(parse_duration(value)?),
-            "key" => key = Some((*value).into()),
-            other => return Err(unknown(other, &["idle", "max", "key"])),
+            "idle" => idle = Some(parse_duration(value()?)?),
+            "max" => max = Some(parse_duration(value()?)?),
+            "key" => contract = Promise::Key((*value()?).into()),
+            "safe" => contract = Promise::Safe,
+            other => return Err(unknown(other, &["idle", "max", "key", "safe"])),
         }
     }
-    Ok(Step::Call { name: (*name).into(), idle, max, key })
+    Ok(Step::Call { name: (*name).into(), idle, max, contract })
 }
 
 fn one<'a>(word: &str, rest: &[&'a str]) -> Result<&'a str, ScriptError> {
@@ -213,14 +226,18 @@ pub fn parse_duration(text: &str) -> Result<Duration, ScriptError> {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call { name, idle, max, key } => {
+            Self::Call { name, idle, max, contract } => {
                 write!(f, "call {name}")?;
                 for (word, limit) in [("idle", idle), ("max", max)] {
                     if let Some(limit) = limit {
                         write!(f, " {word} {}", Length(*limit))?;
                     }
                 }
-                key.as_ref().map_or(Ok(()), |key| write!(f, " key {key}"))
+                match contract {
+                    Promise::Unsafe => Ok(()),
+                    Promise::Safe => f.write_str(" safe"),
+                    Promise::Key(key) => write!(f, " key {key}"),
+                }
             }
             Self::Progress(name) => write!(f, "progress {name}"),
             Self::Complete(name) => write!(f, "complete {name}"),
@@ -261,7 +278,7 @@ mod tests {
     use super::*;
 
     const ALL: &str = "transport http\nlatency 5ms\ncall A idle 30s max 5m key order-7\nprogress A\ncomplete A\n\
-                       fail A\ncancel A\nbreak A\nwait 250us\n";
+                       call B safe\nfail A\ncancel A\nbreak A\nwait 250us\n";
 
     #[test]
     fn what_is_written_is_read_again() {

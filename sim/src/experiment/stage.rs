@@ -9,11 +9,11 @@ use steady_core::deadline::Limits;
 use steady_core::id::{CallId, WireId};
 use steady_core::idempotency::Key;
 use steady_core::kernel::Tools;
-use steady_core::retry::Contract;
+use steady_core::retry::{Contract, Verdict};
 use steady_core::time::Instant;
 
 use super::board::{Board, Event, Order, TOOL};
-use super::{Found, ScriptError, Step};
+use super::{Found, Promise, ScriptError, Step};
 use crate::wire::Answer;
 use crate::world::{Network, NetworkOptions, Wire};
 
@@ -34,6 +34,8 @@ pub struct Row {
     pub response: bool,
     /// How the client told the server that it is given up.
     pub signal: Signal,
+    /// What the contract allows the client to do next; `None` after an answer.
+    pub next: Option<&'static str>,
     /// What happened to it and changed nothing, in order.
     pub ignored: Vec<Ignored>,
 }
@@ -151,7 +153,11 @@ impl Stage {
             self.note(now, format!("* {step}"));
         }
         match step {
-            Step::Call { name, idle, max, key } => self.call(name, *idle, *max, key.as_deref())?,
+            Step::Call { name, idle, max, contract } => {
+                let defaults = CallOptions::default().limits;
+                let limits = Limits { idle: idle.or(defaults.idle), maximum: max.or(defaults.maximum) };
+                self.call(name, limits, contract)?;
+            }
             Step::Progress(name) => self.tell(name, Order::Progress)?,
             Step::Complete(name) => self.tell(name, Order::Complete)?,
             Step::Fail(name) => self.tell(name, Order::Fail)?,
@@ -193,26 +199,24 @@ impl Stage {
         self.order.iter().map(|name| self.row(name)).collect()
     }
 
-    fn call(
-        &mut self,
-        name: &str,
-        idle: Option<Duration>,
-        max: Option<Duration>,
-        key: Option<&str>,
-    ) -> Result<(), ScriptError> {
+    fn call(&mut self, name: &str, limits: Limits, promise: &Promise) -> Result<(), ScriptError> {
         if self.requests.contains_key(name) {
             return Err(ScriptError::new(format!("`{name}` is called already; give each request a name of its own")));
         }
         if self.order.len() == REQUESTS {
             return Err(ScriptError::new(format!("an experiment has {REQUESTS} requests at most")));
         }
-        let defaults = CallOptions::default();
-        let limits = Limits { idle: idle.or(defaults.limits.idle), maximum: max.or(defaults.limits.maximum) };
-        let key = key.map(Key::parse).transpose();
-        let key = key.map_err(|error| ScriptError::new(format!("the key of `{name}`: {error}")))?;
-        let contract = key.map_or(Contract::Unsafe, Contract::Conditional);
+        let contract = match promise {
+            Promise::Unsafe => Contract::Unsafe,
+            Promise::Safe => Contract::Safe,
+            Promise::Key(key) => {
+                let key = Key::parse(key);
+                Contract::Conditional(key.map_err(|why| ScriptError::new(format!("the key of `{name}`: {why}")))?)
+            }
+        };
         let arguments = serde_json::json!({ "request": name }).to_string();
-        let call = self.network.call(TOOL, &arguments, CallOptions { limits, contract, ..defaults });
+        let options = CallOptions { limits, contract, ..CallOptions::default() };
+        let call = self.network.call(TOOL, &arguments, options);
         let Some(call) = call else { return Err(ScriptError::new("the client has no room for another call")) };
         self.requests.insert(name.into(), Request { call, ignored: vec![] });
         self.order.push(name.into());
@@ -385,8 +389,19 @@ impl Stage {
             client: self.state(name),
             response: self.response(name).is_some(),
             signal: signals.map(|wire| signal_of(&wire.text)).next_back().unwrap_or(Signal::None),
+            next: self.next(name),
             ignored: ignored.into_iter().map(|(_, ignored)| ignored).collect(),
         }
+    }
+
+    fn next(&self, name: &str) -> Option<&'static str> {
+        let call = self.requests.get(name)?.call;
+        let (_, finished) = self.network.finished.get(&call)?;
+        finished.verdict.map(|verdict| match verdict {
+            Verdict::Retry => "retry",
+            Verdict::RetrySameKey => "retry with the same key",
+            Verdict::ReconcileFirst => "reconcile first",
+        })
     }
 
     /// The transport between client and server.

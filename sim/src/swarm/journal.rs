@@ -275,6 +275,11 @@ impl Journal {
         self.orders.len() as u64
     }
 
+    /// Handlers that run.
+    pub(super) const fn running(&self) -> usize {
+        self.handlers
+    }
+
     /// A process began or ended.
     pub(super) fn process(&mut self, what: &'static str) {
         self.trace.note(self.now, Seen::Process, 0, 0, what.as_bytes());

@@ -354,9 +354,7 @@ impl System {
     /// The second phase: no faults any more. All that is open ends, whoever asks is answered, and nothing is left.
     fn come_to_rest(&mut self) {
         self.heal();
-        let settle = Duration::from_secs(5) + 2 * Duration::from_millis(self.world.delay_ms);
-        let deadline = self.log.lock().last_deadline();
-        self.run_until(deadline.max(self.executor.now()) + settle);
+        self.settle();
         self.ask_again();
         for client in 0..self.clients.len() {
             self.close_client(client);
@@ -380,6 +378,20 @@ impl System {
         match effects {
             Ok(effects) => log.audit(&effects),
             Err(why) => log.broken(Check::DurableAnswer, format!("the ledger cannot be read: {why}")),
+        }
+    }
+
+    /// Every call has its time, and what is on its way or under way on servers has its own: up to an hour, after which it
+    /// counts as what never comes to rest.
+    fn settle(&mut self) {
+        let deadline = self.log.lock().last_deadline();
+        // Links that broke last are there again.
+        self.run_until(deadline.max(self.executor.now()) + Duration::from_secs(5));
+        for _ in 0..3600 {
+            if self.stuck || (self.log.lock().running() == 0 && self.switch.lock().waiting() == 0) {
+                return;
+            }
+            self.run_until(self.executor.now() + Duration::from_secs(1));
         }
     }
 

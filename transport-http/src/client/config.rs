@@ -23,7 +23,8 @@ pub struct Config {
     pub max_answer: usize,
     /// Requests on the network at once, listens among them; each more waits, unsent. Default 128.
     pub max_connections: usize,
-    /// Connections kept for the next request. Default 16.
+    /// Connections kept for the next request, a few KiB each. Default 128: with fewer than there are requests at once, many
+    /// are made anew all the time.
     pub idle_connections: usize,
     /// How long each of them is kept. Default 30 s.
     pub idle_timeout: Duration,
@@ -51,7 +52,7 @@ impl Default for Config {
             calls: ClientConfig::new(Transport::Http),
             max_answer: 16 << 20,
             max_connections: 128,
-            idle_connections: 16,
+            idle_connections: 128,
             idle_timeout: Duration::from_secs(30),
             connect_timeout: Duration::from_secs(10),
             listen_silence: Some(Duration::from_secs(90)),

@@ -91,6 +91,8 @@ impl Exchange {
     /// Carries it to its end. Dropping this closes its response stream.
     pub(super) async fn run(self, sink: mpsc::Sender<Item>) {
         let Ended { end, rest } = self.answered(Some(&sink)).await;
+        // The next request may follow the answer at once.
+        let rest = rest.and_then(|(connection, body)| self.endpoint.pool.keep_if_over(connection, body));
         let item = Item { id: self.id, what: What::End(end) };
         // Without its link nobody waits for it.
         if sink.send(item).await.is_ok()

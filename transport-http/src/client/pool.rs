@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -143,6 +143,19 @@ impl Pool {
                 },
             }
         }
+    }
+
+    /// Keeps the connection if nothing is left of the body, without waiting; else both are given back.
+    pub(super) fn keep_if_over(&self, connection: Connection, mut body: Incoming) -> Option<(Connection, Incoming)> {
+        let mut cx = Context::from_waker(Waker::noop());
+        let is_over = matches!(Pin::new(&mut body).poll_frame(&mut cx), Poll::Ready(None));
+        if !is_over || !connection.sender.is_ready() {
+            return Some((connection, body));
+        }
+        let Connection { sender, _place: place } = connection;
+        self.keep(sender);
+        drop(place);
+        None
     }
 
     /// Reads what is left of a body, and keeps the connection if that ends soon.

@@ -2,7 +2,8 @@
 //! connection, drops what is served on it, which is the cancellation (rule C1); neighbours go on.
 //!
 //! hyper reads all the time here, so it sees a hang-up by itself. What it does not see is a client that takes nothing more
-//! from one stream while the others go on: that is watched here.
+//! from one stream while the others go on: that is watched here. An answer in one piece is the exception: h2 has all of it
+//! then, and holds it until its client takes it or the connection ends; the stream counts against the limit until then.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -68,7 +68,7 @@ impl Vault for MemoryVault {
             clock: self.clock.clone(),
             retention_ms: self.retention_ms,
             mutant: self.mutant,
-            latest: AtomicI64::new(lock(&self.disk).latest),
+            latest: AtomicI64::new(lock(&self.disk).tick(self.clock.ms())),
             volatile: Mutex::default(),
         }))
     }
@@ -93,17 +93,18 @@ impl Disk {
         Receipt { number, balance: self.balance, refused: false }
     }
 
-    /// What the real ledger does with a clock that may jump.
-    fn tick(&mut self, shown: i64) {
-        if shown.saturating_sub(self.latest) <= JUMP {
-            (self.latest, self.ahead) = (self.latest.max(shown), None);
-            return;
+    /// What the real ledger does with a clock that may jump: the latest time that is sure, of which the file has the steps.
+    fn tick(&mut self, shown: i64) -> i64 {
+        let (latest, ahead) = match self.ahead {
+            _ if shown.saturating_sub(self.latest) <= JUMP => (self.latest.max(shown), None),
+            Some(ahead) if shown.saturating_sub(ahead) >= CONFIRMATION => (shown, None),
+            Some(ahead) => (self.latest, Some(ahead.min(shown))),
+            None => (self.latest, Some(shown)),
+        };
+        if ahead != self.ahead || latest.saturating_sub(self.latest) >= STEP {
+            (self.latest, self.ahead) = (latest, ahead);
         }
-        match self.ahead {
-            Some(ahead) if shown.saturating_sub(ahead) >= CONFIRMATION => (self.latest, self.ahead) = (shown, None),
-            Some(ahead) => self.ahead = Some(ahead.min(shown)),
-            None => self.ahead = Some(shown),
-        }
+        latest
     }
 }
 
@@ -153,8 +154,7 @@ impl Memory {
         let receipt = disk.run(entry);
         if entry.key.is_some() {
             if self.clock.ms().saturating_sub(self.latest.load(Ordering::Relaxed)) >= STEP {
-                disk.tick(self.clock.ms());
-                self.latest.store(disk.latest, Ordering::Relaxed);
+                self.latest.store(disk.tick(self.clock.ms()), Ordering::Relaxed);
             }
             let row = self.row(entry, receipt);
             let keys = if self.is(Mutant::VolatileKeys) { volatile } else { disk };
