@@ -8,6 +8,8 @@ mod demo;
 mod evidence;
 mod herd;
 mod lab;
+#[cfg(feature = "live")]
+mod pages;
 mod replay;
 mod review;
 #[cfg(feature = "live")]
@@ -28,6 +30,8 @@ pub(crate) enum Command {
     Review(review::Args),
     Evidence(evidence::Args),
     #[cfg(feature = "live")]
+    Pages(pages::Args),
+    #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
 }
@@ -42,6 +46,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Lab(args) => lab::run(&args),
         Command::Review(args) => review::run(&args),
         Command::Evidence(args) => evidence::run(&args),
+        #[cfg(feature = "live")]
+        Command::Pages(args) => pages::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -8,6 +8,8 @@ pub mod evidence;
 pub mod experiment;
 pub mod herd;
 pub mod lab;
+#[cfg(feature = "live")]
+pub mod pages;
 pub mod review;
 mod suggest;
 pub mod swarm;

@@ -11,6 +11,7 @@ mod conformance;
 mod context;
 mod demo;
 mod dialogue;
+mod docs_drift;
 mod evidence;
 mod interop;
 mod invariants;

@@ -7,7 +7,8 @@ use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
 use super::{
-    compare, conformance, demo, evidence, interop, invariants, outside, proxies, schema, statements, swarm, tidy,
+    compare, conformance, demo, docs_drift, evidence, interop, invariants, outside, proxies, schema, statements, swarm,
+    tidy,
 };
 use crate::error::Error;
 use crate::loom;
@@ -92,6 +93,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[],
         run: docs,
         next: "fix the link or the markup that rustdoc names",
+    },
+    Step {
+        name: "docs-drift",
+        proves: "the retry matrix and the limits in docs are what the code says; each term of the glossary leads to its type",
+        required: true,
+        tools: &[],
+        run: docs_drift::run,
+        next: "run `cargo run -p mcp-steady-sim --bin steady-sim -- pages --dir docs --write`",
     },
     Step {
         name: "test",
