@@ -1,8 +1,8 @@
 """Validates recorded messages against the official JSON schema.
 
-usage: validate.py SCHEMA RECORDS
+usage: validate.py SCHEMAS RECORDS
 
-RECORDS is a folder with two files for each connection, what the client sent and
+SCHEMAS is a folder with the schema of the protocol and that of its extension for tasks. RECORDS is a folder with two files for each connection, what the client sent and
 what the server sent: NAME.http.client, NAME.http.server, NAME.stdio.client,
 NAME.stdio.server. The messages of the side that NAME begins with are validated;
 those of the other side only say which request a result belongs to. At the end
@@ -32,11 +32,41 @@ WANTED = [
 ]
 
 
-class Schema:
-    """What a message must look like."""
+class Tasks:
+    """What a message of the extension for tasks must look like. Its schema names results, not responses."""
+
+    RESULTS = {"tasks/get": "GetTaskResult", "tasks/update": "UpdateTaskResult", "tasks/cancel": "CancelTaskResult"}
 
     def __init__(self, path):
         whole = json.loads(Path(path).read_text(encoding="utf-8"))
+        self.validator = Draft202012Validator(whole)
+        self.by_method = {}
+        for name, definition in whole["$defs"].items():
+            for part in definition.get("allOf", []):
+                method = part.get("properties", {}).get("method", {}).get("const")
+                if method and name.endswith(("Request", "Notification")):
+                    self.by_method[method] = name
+
+    def name(self, message, method):
+        """The definition for a message, if the extension has one."""
+        if "method" in message:
+            return self.by_method.get(message["method"])
+        result = message.get("result", {})
+        if isinstance(result, dict) and result.get("resultType") == "task":
+            return "CreateTaskResult"
+        return self.RESULTS.get(method) if "error" not in message else None
+
+    def part(self, message):
+        """The part of a message that its definition describes."""
+        return message if "method" in message else message["result"]
+
+
+class Schema:
+    """What a message must look like."""
+
+    def __init__(self, folder):
+        whole = json.loads(Path(folder, "mcp-2026-07-28.json").read_text(encoding="utf-8"))
+        self.tasks = Tasks(Path(folder, "tasks-draft.json"))
         self.defs = whole["$defs"]
         self.validator = Draft202012Validator(whole)
         self.by_method, self.by_code = {}, {}
@@ -52,6 +82,9 @@ class Schema:
 
     def name(self, message, method):
         """The definition for a message; `method` is that of the request that a result answers."""
+        of_tasks = self.tasks.name(message, method)
+        if of_tasks:
+            return of_tasks
         if "method" in message:
             return self.by_method.get(message["method"])
         if "error" in message:
@@ -63,7 +96,10 @@ class Schema:
         """Why a message is not what its name says."""
         if name is None:
             return ["no definition fits"]
-        validator = self.validator.evolve(schema={"$ref": f"#/$defs/{name}"})
+        whole = self.validator
+        if name not in self.defs:
+            whole, message = self.tasks.validator, self.tasks.part(message)
+        validator = whole.evolve(schema={"$ref": f"#/$defs/{name}"})
         return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(message)]
 
 

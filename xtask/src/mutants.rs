@@ -37,11 +37,16 @@ const AREAS: &[Area] = &[
         modules: &["request", "deadline", "progress", "retry", "backoff", "follow", "id", "time", "transport"],
         near: &["lib", "leaves", "invariants"],
     },
-    Area { name: "subscription", modules: &["subscription"], near: &["lib", "subscription", "leaves"] },
+    Area {
+        name: "subscription",
+        modules: &["subscription", "listener"],
+        near: &["lib", "subscription", "listener", "leaves"],
+    },
     Area { name: "task", modules: &["task"], near: &["task", "leaves"] },
     Area { name: "idempotency", modules: &["idempotency"], near: &["lib"] },
     Area { name: "mrtr", modules: &["mrtr"], near: &["mrtr"] },
     Area { name: "rpc", modules: &["rpc", "lib"], near: &["lib", "wire"] },
+    Area { name: "legacy", modules: &["legacy"], near: &["lib", "legacy"] },
     Area { name: "kernel", modules: &["kernel"], near: &["kernel"] },
 ];
 

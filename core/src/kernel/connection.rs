@@ -240,6 +240,9 @@ impl<S: Service, L: Link> Connection<S, L> {
                 self.close(now, self.drains_since.unwrap_or(now));
             }
             let wake_at = self.engine.poll_timers(now);
+            if let Some(door) = &self.door {
+                door.announce(&self.engine, cx);
+            }
             let unwritten = self.write(cx, now)?;
             if let Poll::Ready(drained) = self.poll_drained(cx, now) {
                 return Poll::Ready(drained.map(|()| self.counters()));

@@ -42,6 +42,11 @@ impl Call {
         Self { method: method.into(), params: params.into(), members, key_header }
     }
 
+    /// A call that no client sent, of a method that names no tool.
+    pub(super) fn plain(method: &str, params: &str) -> Self {
+        Self::new(method, params, &Found::NONE, None)
+    }
+
     /// The same call with other parameters, a JSON object; `None` if they nest too deep.
     pub(super) fn again(&self, params: &str) -> Option<Self> {
         let read = Params::read(params).ok()?;

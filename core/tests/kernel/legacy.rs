@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::{Value, json};
-use steady_core::kernel::{Answer, Call, Eras, ServerConfig};
+use steady_core::kernel::{Answer, Call, Eras, Hub, ServerConfig};
 use steady_core::legacy::ask::MAX_ASKED;
 use steady_core::mrtr::Retry;
 use steady_core::rpc::RpcError;
@@ -356,4 +356,76 @@ fn a_server_of_one_era_says_which() {
     legacy.send(plain(3, "tools/list", json!({})));
     legacy.send(cancel(3));
     assert_eq!(legacy.received(), ["2 ok", "3 ok"]);
+}
+
+/// A server with a hub: what it hears of, it says in its own terms.
+fn with_hub(hub: &Hub) -> Server {
+    let (hub, resources) = (hub.clone(), r#"{"tools":{"listChanged":true},"resources":{"subscribe":true}}"#);
+    Server::new(ServerConfig::default(), move |call, cx| match &*call.method {
+        "server/discover" => Answer::Ready(Ok(DISCOVERED.replace(r#"{"tools":{}}"#, resources))),
+        "subscriptions/listen" => hub.listen(&call, &cx),
+        _ => Answer::Ready(ok()),
+    })
+}
+
+#[test]
+fn changes_reach_a_session_without_a_listen_once_its_client_is_ready() {
+    let hub = Hub::new();
+    let mut server = with_hub(&hub);
+    hub.tools_changed();
+    server.send(initialize(0, "2025-11-25", json!({})));
+    assert_eq!(server.received(), ["0 ok"]);
+    hub.tools_changed();
+    server.run();
+    assert_eq!(server.received(), [] as [&str; 0], "kept back: the client is not ready");
+    server.send(INITIALIZED);
+    let list = json!({"jsonrpc":"2.0","method":"notifications/tools/list_changed","params":{}});
+    assert_eq!(lines(&mut server), [list], "without the stamp of a modern subscription");
+    hub.resource_updated("x:y");
+    assert_eq!(lines(&mut server), [] as [Value; 0], "nobody subscribed to it");
+    server.send(plain(1, "resources/subscribe", json!({"uri":"x:y"})));
+    assert_eq!(server.received(), ["1 ok"]);
+    hub.resource_updated("x:y");
+    hub.resource_updated("x:z");
+    let updated = json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:y"}});
+    assert_eq!(lines(&mut server), [updated]);
+    server.send(plain(2, "resources/unsubscribe", json!({"uri":"x:y"})));
+    hub.resource_updated("x:y");
+    assert_eq!(server.received(), ["2 ok"]);
+    server.send(plain(3, "resources/subscribe", json!({})));
+    assert_eq!(server.received(), ["3 error -32602"]);
+    assert_eq!(hub.counters().open, 1);
+    server.send(initialize(4, "2025-11-25", json!({})));
+    assert_eq!(
+        (server.received(), hub.counters().open),
+        (vec!["4 ok".to_owned()], 1),
+        "a new session, a new subscription"
+    );
+    server.world.feed(Frame::Closed);
+    server.run();
+    assert_eq!(hub.counters().open, 0, "nothing stays behind");
+}
+
+#[test]
+fn a_client_that_reads_nothing_costs_a_mark_for_each_thing_that_changes() {
+    let hub = Hub::new();
+    let mut server = with_hub(&hub);
+    server.send(initialize(0, "2025-11-25", json!({})));
+    server.send(INITIALIZED);
+    server.world.lines();
+    server.world.allow(Some(0));
+    for _ in 0..1000 {
+        hub.tools_changed();
+        server.run();
+    }
+    server.world.allow(None);
+    let told = lines(&mut server);
+    assert!(!told.is_empty() && told.len() < 50, "{} notifications for a client that reads nothing", told.len());
+}
+
+#[test]
+fn without_a_hub_there_is_nothing_to_subscribe_to() {
+    let mut server = open("2025-11-25", json!({}), |_, _| Answer::Ready(ok()));
+    server.send(plain(1, "resources/subscribe", json!({"uri":"x:y"})));
+    assert_eq!(server.received(), ["1 error -32601"]);
 }

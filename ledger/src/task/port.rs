@@ -218,6 +218,12 @@ pub(crate) fn port_error(error: &TaskError) -> TaskStoreError {
     }
 }
 
+impl From<&TaskError> for TaskStoreError {
+    fn from(error: &TaskError) -> Self {
+        port_error(error)
+    }
+}
+
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not the caller's fault is the store's, new kinds too")]
 fn ledger_error(error: &LedgerError) -> TaskStoreError {
     let kind = match error {

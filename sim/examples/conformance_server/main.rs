@@ -1,9 +1,9 @@
 //! The server that the official conformance suite is run against (`cargo xtask conformance`): made-up content, served
 //! through the library like any other. `conformance_server ADDRESS`.
 
+mod asks;
 mod catalog;
 mod input;
-mod listen;
 mod tasks;
 mod tools;
 
@@ -13,11 +13,11 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 use steady_http::steady_core::kernel::tasks::EXTENSION;
 use steady_http::steady_core::rpc::{PROTOCOL_VERSION, method};
-use steady_http::{Answer, Call, Context, Outcome, RpcError, Service, run_http};
+use steady_http::{Answer, Call, Context, Hub, HubConfig, Kinds, Outcome, RpcError, Service, run_http};
 
 /// The server's state: nothing about its clients, only what changed and the key of its states.
 struct Conformance {
-    changes: listen::Changes,
+    changes: Hub,
     states: Arc<input::States>,
     tasks: tasks::Tasks,
 }
@@ -43,8 +43,9 @@ fn discover() -> Outcome {
         "capabilities": {
             "tools": {"listChanged": true},
             "prompts": {"listChanged": true},
-            "resources": {},
+            "resources": {"subscribe": true},
             "completions": {},
+            "logging": {},
             "extensions": {EXTENSION: {}},
         },
     }))
@@ -59,7 +60,7 @@ impl Service for Conformance {
             method::DISCOVER => discover(),
             method::TOOLS_LIST => cacheable(json!({"tools": tools::listed()})),
             method::TOOLS_CALL => return self.tool(call, cx),
-            method::LISTEN => return self.changes.listen(&call, cx),
+            method::LISTEN => return self.changes.listen(&call, &cx),
             "resources/list" => cacheable(json!({"resources": catalog::resources()})),
             "resources/templates/list" => cacheable(json!({"resourceTemplates": catalog::templates()})),
             "resources/read" => catalog::read(&call),
@@ -86,5 +87,6 @@ fn main() -> ExitCode {
 fn serve(address: &str) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let states = Arc::new(input::States::new()?);
     let tasks = tasks::Tasks::start(&states)?;
-    Ok(run_http(Conformance { changes: listen::Changes::default(), states, tasks }, address))
+    let changes = Hub::with_config(HubConfig { offers: Kinds::TOOLS | Kinds::PROMPTS, ..HubConfig::default() });
+    Ok(run_http(Conformance { changes, states, tasks }, address))
 }

@@ -68,6 +68,7 @@ pub(crate) fn listed() -> Vec<Value> {
     let mirrored = serde_json::from_str(MIRRORED).unwrap_or_default();
     tools.push(tool(MIRRORING, "Has a parameter that travels in a header too.", mirrored));
     tools.push(tool("json_schema_2020_12_tool", "Has a schema of many keywords.", json_schema_2020_12()));
+    tools.extend(crate::asks::TOOLS.iter().map(|(name, description)| tool(name, description, any())));
     tools.extend(crate::tasks::TOOLS.iter().map(|(name, description, _)| tool(name, description, any())));
     for suffix in crate::input::TOOLS {
         tools.push(tool(&format!("{PREFIX}{suffix}"), "Asks for input before it completes.", any()));
@@ -139,7 +140,10 @@ impl Conformance {
             MIRRORING | "json_schema_2020_12_tool" => content(&json!([text(&arguments.to_string())])),
             name => match name.strip_prefix(PREFIX) {
                 Some(suffix) => self.states.tool(suffix, &call, &cx),
-                None => return self.tasks.call(name, call, &cx),
+                None => {
+                    let asks = crate::asks::tool(name, &arguments, call.clone(), cx.clone());
+                    return asks.unwrap_or_else(|| self.tasks.call(name, call, &cx));
+                }
             },
         })
     }

@@ -13,14 +13,18 @@ use std::path::{Path, PathBuf};
 
 /// The variable that names the folder with the schemas.
 const VARIABLE: &str = "STEADY_SCHEMAS";
-/// The schema in it.
-const SCHEMA: &str = "mcp-2026-07-28.json";
+/// The schemas in it: of the protocol, and of its extension for tasks.
+const SCHEMAS: [&str; 2] = ["mcp-2026-07-28.json", "tasks-draft.json"];
 /// Reads the records.
 const VALIDATOR: &str = "xtask/schema/validate.py";
 /// The folder beside the checkout, as others may have it.
 const BESIDE: &str = "shared/schema";
 /// Succeeds if the schema is there. It runs at the root of the workspace.
-pub(crate) const PROBE: &[&str] = &["sh", "-c", r#"test -f "${STEADY_SCHEMAS-../shared/schema}/mcp-2026-07-28.json""#];
+pub(crate) const PROBE: &[&str] = &[
+    "sh",
+    "-c",
+    r#"cd "${STEADY_SCHEMAS-../shared/schema}" && test -f mcp-2026-07-28.json && test -f tasks-draft.json"#,
+];
 
 /// The step.
 pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
@@ -31,18 +35,18 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     conformance::record(cx, &records.join("server-conformance"), &records.join("client-conformance"))?;
     compare::record(cx, &records.join("server-compared"))?;
     let python = interop::record(cx, &records.join("server-interop"), &records.join("client-interop"))?;
-    validate(cx, &python, &folder.join(SCHEMA), &records)
+    validate(cx, &python, &folder, &records)
 }
 
 /// The folder that the variable names, else the one beside the checkout.
 fn folder(root: &Path) -> Option<PathBuf> {
     let beside = || root.parent().map(|parent| parent.join(BESIDE));
     let folder = std::env::var_os(VARIABLE).map(PathBuf::from).or_else(beside)?;
-    folder.join(SCHEMA).is_file().then_some(folder)
+    SCHEMAS.iter().all(|schema| folder.join(schema).is_file()).then_some(folder)
 }
 
-fn validate(cx: &mut Context, python: &Path, schema: &Path, records: &Path) -> Result<(), Error> {
-    let command = Command::new(python).args([VALIDATOR]).arg(schema).arg(records);
+fn validate(cx: &mut Context, python: &Path, folder: &Path, records: &Path) -> Result<(), Error> {
+    let command = Command::new(python).args([VALIDATOR]).arg(folder).arg(records);
     let done = cx.attempt(&command)?;
     done.stdout.lines().for_each(|line| cx.show(line));
     done.checked(&command)
@@ -59,12 +63,12 @@ pub(super) fn recorder(prefix: &Path, options: &[&str]) -> Result<Vec<String>, E
 
 #[cfg(test)]
 mod tests {
-    use super::{BESIDE, PROBE, SCHEMA, VARIABLE};
+    use super::{BESIDE, PROBE, SCHEMAS, VARIABLE};
 
     #[test]
     fn the_probe_looks_where_the_step_does() {
         let script = PROBE.last().unwrap();
-        for part in [SCHEMA, BESIDE, VARIABLE] {
+        for part in SCHEMAS.into_iter().chain([BESIDE, VARIABLE]) {
             assert!(script.contains(part), "{part}");
         }
     }

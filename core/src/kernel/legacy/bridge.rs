@@ -10,12 +10,13 @@ use core::task::{Poll, Waker};
 
 use super::session::{Question, Shared};
 use crate::kernel::context::Context;
+use crate::kernel::hub::Subscription;
 use crate::kernel::port::{BoxFuture, Spawn};
 use crate::kernel::service::{Answer, Call, Outcome, Service};
 use crate::kernel::sync::Mutex;
-use crate::legacy::{Handshake, answer, ask};
+use crate::legacy::{Handshake, answer, ask, request};
 use crate::mrtr::{self, Input, InputRequest, ResultError};
-use crate::rpc::{RpcError, code, encode, members};
+use crate::rpc::{RpcError, code, encode, members, method};
 
 /// How often a handler may ask within one request.
 const MAX_ROUNDS: usize = 32;
@@ -42,16 +43,35 @@ impl<S: Service> Bridge<S> {
         &self.handshake
     }
 
+    pub(super) fn session(&self) -> &StdArc<Shared> {
+        &self.session
+    }
+
+    /// What the service's own `subscriptions/listen` would hear of its lists.
+    pub(super) fn listen(&self, cx: &Context) -> Option<Subscription> {
+        let lists =
+            r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}}"#;
+        let params = request::params(&self.handshake, None, Some(lists))?;
+        let call = Call::plain(method::LISTEN, &params);
+        match self.service.call(call, cx.clone()) {
+            Answer::Listen(subscription) => Some(subscription),
+            Answer::Ready(_) | Answer::Later(_) | Answer::Blocking(_) => None,
+        }
+    }
+
     /// Calls the handler, and answers with what `read` makes of its outcome.
     pub(super) fn call_once(
         self,
         call: Call,
         cx: Context,
-        read: impl FnOnce(Outcome) -> Outcome + Send + 'static,
+        read: impl FnOnce(&Self, Outcome) -> Outcome + Send + 'static,
     ) -> Answer {
         match self.start(call, cx) {
-            Started::Ready(outcome) => Answer::Ready(read(outcome)),
-            Started::Later(outcome) => Answer::later(async move { read(outcome.await) }),
+            Started::Ready(outcome) => Answer::Ready(read(&self, outcome)),
+            Started::Later(outcome) => Answer::later(async move {
+                let outcome = outcome.await;
+                read(&self, outcome)
+            }),
         }
     }
 
@@ -76,7 +96,7 @@ impl<S: Service> Bridge<S> {
             Answer::Ready(outcome) => Started::Ready(outcome),
             Answer::Later(outcome) => Started::Later(outcome),
             // Only the method that these revisions do not have is answered so.
-            Answer::Listen(_) => Started::Ready(Err(RpcError::method_not_found(crate::rpc::method::LISTEN))),
+            Answer::Listen(_) => Started::Ready(Err(RpcError::method_not_found(method::LISTEN))),
             Answer::Blocking(job) => {
                 let waits = cx.clone();
                 let job = Box::new(move || match waits.is_cancelled() {

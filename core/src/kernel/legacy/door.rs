@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc as StdArc;
+use alloc::vec::Vec;
+use core::task::Context;
 
 use serde_json::value::RawValue;
 
@@ -22,6 +24,8 @@ pub(in crate::kernel) struct Door {
     only: bool,
     /// Messages of a batch, bounded by the length of a message. Each is read when there is room for its refusal.
     batch: VecDeque<Box<str>>,
+    /// Whether there was a handshake: before, there is nobody to tell of changes.
+    shaken: bool,
 }
 
 impl Door {
@@ -32,7 +36,7 @@ impl Door {
             Eras::Legacy => true,
             Eras::Modern => return None,
         };
-        Some(Self { session: StdArc::default(), only, batch: VecDeque::new() })
+        Some(Self { session: StdArc::default(), only, batch: VecDeque::new(), shaken: false })
     }
 
     /// Whether the modern revision is not spoken here.
@@ -63,6 +67,7 @@ impl Door {
                 engine.refuse_request(&id, &error);
             }
             Foreign::Request { id, method, params, error } => {
+                self.shaken |= method == modern::INITIALIZE;
                 let came = Came { id: id.clone(), method: &method, params, key_header: None };
                 if let Err(refusal) = self.session.request(engine, now, came) {
                     let told = if self.only { error_of(refusal, &method) } else { error.into() };
@@ -78,9 +83,18 @@ impl Door {
         }
     }
 
+    /// Tells the client of changes, while there is room: what finds none stays marked in the subscription, and is looked
+    /// for again in a later turn.
+    pub(in crate::kernel) fn announce<S: Service>(&self, engine: &Engine<S>, cx: &mut Context<'_>) {
+        let mut body = Vec::new();
+        while self.shaken && engine.can_read() && self.session.poll_change(cx, &mut body).is_ready() {
+            let _placed = engine.queue.refuse(core::mem::take(&mut body));
+        }
+    }
+
     fn bad<S: Service>(&mut self, engine: &mut Engine<S>, bad: BadMessage, text: &str, batched: bool) {
         let several = !batched && text.trim_start().starts_with('[') && self.session.revision().is_some();
-        let messages = if several { serde_json::from_str::<alloc::vec::Vec<&RawValue>>(text).ok() } else { None };
+        let messages = if several { serde_json::from_str::<Vec<&RawValue>>(text).ok() } else { None };
         let Some(messages) = messages.filter(|messages| !messages.is_empty()) else {
             return engine.reject(Foreign::Bad(bad));
         };

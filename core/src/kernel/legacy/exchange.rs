@@ -30,7 +30,7 @@ use crate::time::Instant;
 /// A session of a client of the older revisions, over HTTP. Its id, its owner and its end of life are the transport's.
 #[derive(Debug, Default)]
 pub struct LegacySession {
-    shared: StdArc<Shared>,
+    pub(super) shared: StdArc<Shared>,
     /// The requests in flight; the slot of one that is just beginning is not there yet. Bounded by the requests in
     /// progress of the whole service.
     running: Mutex<BTreeMap<RequestId, Option<Arc<Slot>>>>,
@@ -68,7 +68,9 @@ impl LegacySession {
     pub fn notified(&self, now: Instant, name: &str, params: Option<&RawValue>) -> bool {
         match name {
             method::INITIALIZED => {
-                let _ready = self.shared.handle(Event::Initialized);
+                if self.shared.handle(Event::Initialized) == Effect::Ready {
+                    self.standing.wake();
+                }
                 false
             }
             rpc::method::CANCELLED => params.is_some_and(|params| self.cancel(now, params)),

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::ToString;
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
-use core::task::{Context, Poll, Waker};
+use core::task::{Context, Poll, Waker, ready};
 
 use serde_json::value::RawValue;
 
@@ -13,11 +13,13 @@ use crate::id::RequestId;
 use crate::kernel::engine::Engine;
 use crate::kernel::exchange::Request;
 use crate::kernel::foreign::Foreign;
+use crate::kernel::hub::{Change, Subscription, Update};
 use crate::kernel::service::{Answer, Service};
 use crate::kernel::sync::Mutex;
 use crate::legacy::request::{self, Level};
 use crate::legacy::{Asked, Effect, Event, Handshake, Outstanding, Refusal, Revision, Session};
-use crate::rpc::{self, Body, MetaError, Params, RpcError, checked_meta, code, members, text};
+use crate::rpc::{self, Body, MetaError, Params, RpcError, checked_meta, code, encode, members, text};
+use crate::subscription::Refetch;
 use crate::time::Instant;
 
 /// One session of a client of the older revisions.
@@ -32,6 +34,10 @@ struct State {
     handshake: Option<StdArc<Handshake>>,
     level: Option<Level>,
     outstanding: Outstanding<StdArc<Question>>,
+    /// What the service's own listen would hear; none if it has no hub.
+    changes: Option<StdArc<Subscription>>,
+    /// Whether it lets single resources be watched.
+    watches: bool,
 }
 
 /// A request of the server that its client has not answered.
@@ -113,8 +119,10 @@ impl Shared {
     pub(super) fn close(&self) {
         let mut state = self.state.lock();
         let _nothing = state.machine.handle(Event::Close);
+        let changes = state.changes.take();
         let waiting: Vec<_> = state.outstanding.settle_all().collect();
         drop(state);
+        drop(changes);
         for question in waiting {
             question.settle(Err(RpcError::internal("the session ended before the client answered")));
         }
@@ -157,6 +165,8 @@ impl Shared {
             Effect::Begin(_) => {
                 state.handshake = Some(StdArc::clone(&handshake));
                 state.level = None;
+                state.changes = None;
+                state.watches = false;
             }
             Effect::Refuse(refusal) => {
                 drop(state);
@@ -169,8 +179,12 @@ impl Shared {
         drop(state);
         let discover = Came { method: rpc::method::DISCOVER, params: None, ..came };
         self.admit(engine, now, &handshake, None, discover, |bridge, call, cx| {
-            let handshake = StdArc::clone(bridge.handshake());
-            bridge.call_once(call, cx, move |outcome| handshake.result(&outcome?))
+            let context = cx.clone();
+            bridge.call_once(call, cx, move |bridge, outcome| {
+                let discovered = outcome?;
+                bridge.session().discovered(&discovered, || bridge.listen(&context));
+                bridge.handshake().result(&discovered)
+            })
         });
     }
 
@@ -192,8 +206,60 @@ impl Shared {
             Asked::Shared => {
                 self.admit(engine, now, &handshake, level, came, |bridge, call, cx| bridge.serve(call, cx));
             }
-            Asked::Subscribe | Asked::Unsubscribe | Asked::Initialize | Asked::Modern => {
+            Asked::Subscribe | Asked::Unsubscribe => match self.watch(asked, &came) {
+                Ok(()) => self.admit(engine, now, &handshake, None, came, move |_, _, _| done()),
+                Err(error) => engine.refuse_request(&came.id, &error),
+            },
+            Asked::Initialize | Asked::Modern => {
                 engine.refuse_request(&came.id, &RpcError::method_not_found(came.method));
+            }
+        }
+    }
+
+    /// What the server says of itself. Whether anything of it changes is asked of one only that says so.
+    fn discovered(&self, discovered: &str, listen: impl FnOnce() -> Option<Subscription>) {
+        let watches = watches(discovered);
+        if !watches && !discovered.contains("\"listChanged\"") {
+            return;
+        }
+        let changes = listen().map(StdArc::new);
+        let mut state = self.state.lock();
+        state.watches = watches;
+        let _before = core::mem::replace(&mut state.changes, changes);
+    }
+
+    /// Watches a resource, or does not any more.
+    fn watch(&self, asked: Asked, came: &Came<'_>) -> Result<(), RpcError> {
+        let state = self.state.lock();
+        let changes = state.changes.clone().filter(|_| state.watches);
+        drop(state);
+        let changes = changes.ok_or_else(|| RpcError::method_not_found(came.method))?;
+        let uri = members(came.params.map_or("{}", RawValue::get), &["uri"]).and_then(|[uri]| text(uri?));
+        let uri = uri.ok_or_else(|| RpcError::invalid_params("params.uri must be a string, the URI of a resource"))?;
+        let watched = Refetch::Resource { uri: uri.into() };
+        if asked == Asked::Unsubscribe {
+            changes.unwatch(watched);
+            return Ok(());
+        }
+        Ok(changes.watch(watched)?)
+    }
+
+    /// Appends the notification of the next change, without the stamp of a modern subscription.
+    pub(super) fn poll_change(&self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<()> {
+        loop {
+            let mut state = self.state.lock();
+            let Some(changes) = state.changes.clone() else { return Poll::Pending };
+            if state.machine.handle(Event::Change) != Effect::Announce {
+                return Poll::Pending;
+            }
+            drop(state);
+            match ready!(changes.poll_next(cx)) {
+                Update::Acknowledged => {}
+                Update::Changed(change) => {
+                    announce(&change, out);
+                    return Poll::Ready(());
+                }
+                Update::Ended(_) => self.state.lock().changes = None,
             }
         }
     }
@@ -247,6 +313,23 @@ pub(super) fn is_modern(foreign: &Foreign<'_>) -> bool {
         Foreign::Request { error: MetaError::Version(_), method, .. } => method != rpc::method::INITIALIZE,
         Foreign::Request { .. } | Foreign::Notification { .. } | Foreign::Response { .. } | Foreign::Bad(_) => false,
     }
+}
+
+/// Whether a server that describes itself so lets single resources be watched.
+fn watches(discovered: &str) -> bool {
+    let resources = members(discovered, &["capabilities"]).and_then(|[all]| members(all?, &["resources"]));
+    let subscribe = resources.and_then(|[resources]| members(resources?, &["subscribe"]));
+    subscribe == Some([Some("true")])
+}
+
+fn announce(change: &Change, out: &mut Vec<u8>) {
+    let mut params = b"{".to_vec();
+    if let Refetch::Resource { uri } = &change.refetch {
+        params.extend_from_slice(b"\"uri\":");
+        encode::string(&mut params, uri);
+    }
+    params.push(b'}');
+    encode::notification(out, change.method, core::str::from_utf8(&params).unwrap_or("{}"));
 }
 
 fn level_of(params: Option<&RawValue>) -> Result<Level, RpcError> {

@@ -34,6 +34,14 @@ impl Standing {
         newest
     }
 
+    /// Something has changed that the stream may have to tell.
+    pub(super) fn wake(&self) {
+        let waker = self.0.lock().waker.take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
     /// The session has ended, and its stream with it.
     pub(super) fn close(&self) {
         let mut state = self.0.lock();
@@ -81,14 +89,21 @@ impl LegacyStream {
     pub fn poll_batch(
         &mut self,
         cx: &mut Context<'_>,
-        _out: &mut Vec<u8>,
-        (_before, _after): (&[u8], &[u8]),
+        out: &mut Vec<u8>,
+        (before, after): (&[u8], &[u8]),
     ) -> Poll<Option<bool>> {
         let _drained = self.watch.register(cx);
         if self.shutdown.is_draining() || self.session.standing.poll_over(cx, self.stream).is_ready() {
             return Poll::Ready(None);
         }
-        Poll::Pending
+        let start = out.len();
+        out.extend_from_slice(before);
+        if self.session.shared.poll_change(cx, out).is_pending() {
+            out.truncate(start);
+            return Poll::Pending;
+        }
+        out.extend_from_slice(after);
+        Poll::Ready(Some(false))
     }
 }
 
