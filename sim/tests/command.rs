@@ -193,3 +193,20 @@ fn failures_are_shown_the_same_each_time() {
     let (code, _, err) = steady_sim(&["failures", "in-memry-ledger"]);
     assert!(code == Some(2) && err.contains("did you mean in-memory-ledger?"), "{err}");
 }
+
+#[test]
+fn the_explorer_is_one_page_and_the_same_each_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("explore.html");
+    let name = file.to_str().expect("a path");
+    let (code, out, err) = steady_sim(&["explore", "--out", name, "--json"]);
+    assert_eq!(code, Some(0), "{err}");
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let page = std::fs::read_to_string(&file).expect("the page");
+    assert_eq!((&told["bytes"], &told["orderings"]), (&page.len().into(), &576.into()));
+    assert!(steady_sim(&["explore", "--out", "-"]).1 == page);
+    let (code, _, err) = steady_sim(&["explore", "--out", "/no/such/place/explore.html"]);
+    assert!(code == Some(2) && err.contains("/no/such/place/explore.html: cannot be written"), "{err}");
+    let (code, _, err) = steady_sim(&["explore"]);
+    assert!(code == Some(2) && err.contains("--out"), "{err}");
+}

@@ -164,6 +164,8 @@ pub(super) fn child_killed(_: &Path) -> Result<Shown, FailureError> {
     ))
 }
 
+/// The start of a message.
+const HALF: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/ca"#;
 /// Where a storm is cut off.
 const STORM: usize = 1000;
 
@@ -178,14 +180,14 @@ fn complains(line: &str) -> Option<String> {
 /// One bad line, and how many messages follow it if each side hears the other.
 pub(super) fn error_storm(_: &Path) -> Result<Shown, FailureError> {
     let mut wrong = 0;
-    let mut line = Some("starting up...".to_owned());
+    let mut line = Some(HALF.to_owned());
     while let Some(said) = line.filter(|_| wrong < STORM) {
         line = complains(&said);
         wrong += usize::from(line.is_some());
     }
 
     let mut network = network(Work::default().server(), Transport::Stdio);
-    network.inject("starting up...");
+    network.inject(HALF);
     let (mut heard, mut ours) = (0, 0);
     loop {
         network.run_until(network.now() + std::time::Duration::from_secs(1));
@@ -199,13 +201,16 @@ pub(super) fn error_storm(_: &Path) -> Result<Shown, FailureError> {
         // The other side has the worst habit: it sends back what it got.
         new.iter().for_each(|line| network.inject(line));
     }
+    if network.server().bad_messages == 0 {
+        return Err(FailureError::Setup("the server could read it"));
+    }
     Ok(judge(
         &wrong,
         &ours,
         |messages| *messages >= STORM,
         |messages| {
             let end = if *messages >= STORM { ", and no end" } else { "" };
-            format!("one unreadable line: {messages} messages{end}")
+            format!("one unreadable line; messages that follow: {messages}{end}")
         },
     ))
 }
