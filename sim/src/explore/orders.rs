@@ -63,9 +63,9 @@ impl Event {
             (Self::Progress, _) => "progress",
             (Self::Complete, _) => "complete",
             (Self::Cancel, _) => "cancel",
-            (Self::Clock, Clock::Idle) => "idle deadline",
+            (Self::Clock, Clock::Idle) => "idle limit",
             (Self::Clock, Clock::Maximum) => "maximum",
-            (Self::Break, _) => "stream breaks",
+            (Self::Break, _) => "break",
         }
     }
 
@@ -236,7 +236,7 @@ impl Ordering {
     #[must_use]
     pub fn name(&self) -> String {
         let names: Vec<&str> = self.events.iter().map(|event| event.name(self.clock)).collect();
-        names.join(", then ")
+        names.join(", ")
     }
 
     fn time_of(&self, times: &[Duration], wanted: Event) -> Option<Duration> {
