@@ -118,7 +118,8 @@ impl<L: Link> EraLink<L> {
 
     /// What a server sent before its era was known: whether the loop is to read it.
     fn hear_first(&mut self, text: &str) -> bool {
-        let Ok(message) = rpc::parse(text) else { return false };
+        // The loop counts what is none.
+        let Ok(message) = rpc::parse(text) else { return true };
         match (message, &self.state) {
             (Message::Response { id: Some(id), body }, State::Probing { probe, .. }) if id == probe.id => {
                 let probe = probe.clone();
@@ -140,7 +141,7 @@ impl<L: Link> EraLink<L> {
                 self.shake(probe);
                 false
             }
-            (Message::Request { id, method, .. }, _) => {
+            (Message::Request { id, method, .. }, State::Shaking { .. }) => {
                 self.say(|out| {
                     if method == legacy::PING {
                         encode::result(out, &id, "{}");
@@ -151,7 +152,8 @@ impl<L: Link> EraLink<L> {
                 });
                 false
             }
-            (Message::Response { .. } | Message::Notification { .. }, _) => false,
+            // A modern server asks nothing, and who it is is not known yet: the loop counts it.
+            (Message::Response { .. } | Message::Notification { .. } | Message::Request { .. }, _) => true,
         }
     }
 
