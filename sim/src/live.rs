@@ -6,13 +6,16 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use steady_http::{ServeConfig, run_http_with};
+use steady_http::steady_core::kernel::tasks::TaskFeed;
+use steady_http::{Hub, HubConfig, Kinds, ServeConfig, run_http_with};
 use steady_ledger::Background;
-use steady_sim::lab::{Inventory, inventory_server, restock_worker};
+use steady_sim::lab::{Inventory, StockWatch, inventory_server_with, inventory_tasks, restock_worker};
 use steady_stdio::{StdioConfig, run_stdio_with};
 
 pub(crate) use session::session;
 
+/// How often the ledger is looked at for what other processes change, while somebody is subscribed.
+const LOOK: Duration = Duration::from_millis(250);
 /// How long a task waits for a worker that is lost: short, so that a restart can be watched.
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -29,7 +32,22 @@ pub(crate) fn serve(http: Option<&str>, ledger: &Path, principal: &str) -> ExitC
         Ok(working) => working,
         Err(error) => return crate::show::failed(&format!("no thread for the worker: {error}")),
     };
-    let shop = inventory_server(inventory);
+    let hub = Hub::with_config(HubConfig { offers: Kinds::CORE | Kinds::TASKS, ..HubConfig::default() });
+    let feed = TaskFeed::new(&inventory_tasks(&inventory), hub.clone(), LOOK);
+    let publishing = Background::start("feed", |timer, stop| async move { feed.run(&timer, stop).await });
+    let _publishing = match publishing {
+        Ok(publishing) => publishing,
+        Err(error) => return crate::show::failed(&format!("no thread for the changes of tasks: {error}")),
+    };
+    let mut watch = StockWatch::new(inventory.clone(), hub.clone());
+    // It ends with the process; a ledger that cannot be read for a while is looked at again.
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(LOOK);
+            let _changed_or_unread = watch.look();
+        }
+    });
+    let shop = inventory_server_with(inventory, &hub);
     match http {
         None => {
             let mut config = StdioConfig::default();

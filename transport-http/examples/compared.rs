@@ -6,12 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use steady_http::steady_core::id::RequestId;
-use steady_http::steady_core::rpc::{PROTOCOL_VERSION, method};
-use steady_http::{
-    Answer, Call, Context, Outcome, Reply, RpcError, ServeConfig, Server, Service, ToolCall, Tools, bind,
-};
-use tokio::sync::watch;
+use steady_http::{Context, Hub, Reply, RpcError, ServeConfig, Server, ToolCall, Tools, bind};
 
 const ANY: &str = r#"{"type":"object"}"#;
 
@@ -23,73 +18,6 @@ struct Arguments {
     n: u32,
     #[serde(default)]
     ms: u64,
-}
-
-/// The tools, and listens for changes of their list.
-struct Compared {
-    tools: Tools,
-    changes: watch::Sender<u64>,
-}
-
-#[derive(serde::Deserialize)]
-struct Params {
-    notifications: Filter,
-}
-
-#[derive(serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Filter {
-    #[serde(default)]
-    tools_list_changed: bool,
-}
-
-impl Service for Compared {
-    fn call(&self, call: Call, cx: Context) -> Answer {
-        match &*call.method {
-            method::DISCOVER => Answer::Ready(Ok(discover())),
-            method::LISTEN => match call.parse::<Params>() {
-                Ok(params) => Answer::later(listen(params.notifications, self.changes.subscribe(), cx)),
-                Err(error) => Answer::Ready(Err(error)),
-            },
-            _ => self.tools.call(call, cx),
-        }
-    }
-}
-
-fn discover() -> String {
-    serde_json::json!({
-        "resultType": "complete",
-        "supportedVersions": [PROTOCOL_VERSION],
-        "capabilities": {"tools": {"listChanged": true}},
-        "ttlMs": 60_000,
-        "cacheScope": "public",
-        "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "compared", "version": "0.0.0"}},
-    })
-    .to_string()
-}
-
-/// Rules L1 to L4.
-async fn listen(filter: Filter, mut changes: watch::Receiver<u64>, cx: Context) -> Outcome {
-    let id = match cx.request_id() {
-        RequestId::Integer(id) => serde_json::Value::from(*id),
-        RequestId::String(id) => serde_json::Value::from(&**id),
-    };
-    let mut params = serde_json::json!({"_meta": {"io.modelcontextprotocol/subscriptionId": id}});
-    let changed = params.to_string();
-    params["notifications"] = serde_json::json!({});
-    if filter.tools_list_changed {
-        params["notifications"]["toolsListChanged"] = true.into();
-    }
-    cx.notify("notifications/subscriptions/acknowledged", &params.to_string()).await?;
-    loop {
-        tokio::select! {
-            cancelled = cx.cancelled() => return Err(cancelled.into()),
-            said = changes.changed() => said.map_err(|_| RpcError::internal("the server is gone"))?,
-        }
-        if filter.tools_list_changed {
-            cx.notify("notifications/tools/list_changed", &changed).await?;
-        }
-    }
 }
 
 /// How many wait for their cancellation, or did, and how many were told.
@@ -126,34 +54,36 @@ async fn quiet(call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
     Ok(Reply::text("after the silence"))
 }
 
-fn compared() -> Compared {
-    let changes = watch::Sender::new(0);
+fn compared() -> Tools {
+    let hub = Hub::new();
     let counts: Arc<Counts> = Arc::default();
     let (told, silently, aloud) = (Arc::clone(&counts), Arc::clone(&counts), counts);
-    let change = changes.clone();
-    let tools =
-        Tools::new("compared", "0.0.0")
-            .tool("echo", "Says it again.", ANY, |call, _| async move {
-                Ok(Reply::text(&call.arguments::<Arguments>()?.text))
-            })
-            .tool("count", "Reports each number.", ANY, count)
-            .tool("stutter", "Reports what does not increase.", ANY, |_, cx| stutter(cx))
-            .tool("quiet", "Reports once, and is silent.", ANY, quiet)
-            .tool("wait", "Reports, and waits for its cancellation.", ANY, move |_, cx| {
-                cx.report(1.0, None, "");
-                cancellation(cx, Arc::clone(&aloud))
-            })
-            .tool("silent", "Waits for its cancellation.", ANY, move |_, cx| cancellation(cx, Arc::clone(&silently)))
-            .tool("cancelled", "Tells how many were cancelled, of how many that wait for it.", ANY, move |_, _| {
-                let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
-                let text = format!("{} of {}", count(&told.cancelled), count(&told.started));
-                async move { Ok(Reply::text(&text)) }
-            })
-            .tool("change", "Says that the list of tools has changed.", ANY, move |_, _| {
-                change.send_modify(|changes| *changes += 1);
-                async { Ok(Reply::text("changed")) }
-            });
-    Compared { tools, changes }
+    let change = hub.clone();
+    Tools::new("compared", "0.0.0")
+        .tool(
+            "echo",
+            "Says it again.",
+            ANY,
+            |call, _| async move { Ok(Reply::text(&call.arguments::<Arguments>()?.text)) },
+        )
+        .tool("count", "Reports each number.", ANY, count)
+        .tool("stutter", "Reports what does not increase.", ANY, |_, cx| stutter(cx))
+        .tool("quiet", "Reports once, and is silent.", ANY, quiet)
+        .tool("wait", "Reports, and waits for its cancellation.", ANY, move |_, cx| {
+            cx.report(1.0, None, "");
+            cancellation(cx, Arc::clone(&aloud))
+        })
+        .tool("silent", "Waits for its cancellation.", ANY, move |_, cx| cancellation(cx, Arc::clone(&silently)))
+        .tool("cancelled", "Tells how many were cancelled, of how many that wait for it.", ANY, move |_, _| {
+            let count = |count: &AtomicU64| count.load(Ordering::SeqCst);
+            let text = format!("{} of {}", count(&told.cancelled), count(&told.started));
+            async move { Ok(Reply::text(&text)) }
+        })
+        .tool("change", "Says that the list of tools has changed.", ANY, move |_, _| {
+            change.tools_changed();
+            async { Ok(Reply::text("changed")) }
+        })
+        .subscriptions(&hub)
 }
 
 /// Resolves when the process is asked to end.

@@ -5,27 +5,15 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use steady_http::{Answer, Call, Context, HttpService, ServeConfig, Server, Service};
+use steady_http::{HttpService, Hub, ServeConfig, Server, Tools};
 
 /// A hang guard, not a measure.
 const GUARD: Duration = Duration::from_secs(60);
 
-/// Answers every request by one notification, and waits.
-struct Waits;
-
-impl Service for Waits {
-    fn call(&self, _call: Call, cx: Context) -> Answer {
-        Answer::later(async move {
-            cx.notify("notifications/subscriptions/acknowledged", r#"{"notifications":{}}"#).await?;
-            Err(cx.cancelled().await.into())
-        })
-    }
-}
-
 fn request() -> String {
     let method = "subscriptions/listen";
     let body = format!(
-        r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"notifications":{{}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":1}}}}}}"#
+        r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{"notifications":{{"toolsListChanged":true}},"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":1}}}}}}"#
     );
     format!(
         "POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nMCP-Protocol-Version: 2026-07-28\r\n\
@@ -73,8 +61,9 @@ fn an_open_listen_holds_little_and_gives_it_back() {
     let _inside = runtime.enter();
     let listener = steady_http::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("bound");
-    let server = Server::new(Waits, ServeConfig::default());
-    let service: HttpService<Waits> = server.service();
+    let hub = Hub::new();
+    let server = Server::new(Tools::new("waits", "0").subscriptions(&hub), ServeConfig::default());
+    let service: HttpService<Tools> = server.service();
     runtime.spawn(server.serve(listener));
     let mut measured = (0, 0);
     // The first round also grows what is kept for the next.
@@ -88,5 +77,6 @@ fn an_open_listen_holds_little_and_gives_it_back() {
     let (each, left) = measured;
     // hyper, and its two buffers of 8 KiB, are gone while the stream is open.
     assert!((1..=8 << 10).contains(&each), "{each} bytes each");
+    assert_eq!(hub.counters().open, 0);
     assert!(left.abs() <= 1024, "{left} bytes are left of {count} streams");
 }

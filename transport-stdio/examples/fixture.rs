@@ -4,7 +4,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use steady_stdio::{
-    Context, Reply, RpcError, ServerConfig, Shutdown, Signals, StdioConfig, ToolCall, Tools, run_stdio_with,
+    Contents, Context, Hub, Reply, Resource, ResourceRead, Resources, RpcError, ServerConfig, Shutdown, Signals,
+    StdioConfig, ToolCall, Tools, run_stdio_with,
 };
 
 const ANY: &str = r#"{"type":"object"}"#;
@@ -150,6 +151,25 @@ async fn cat(_call: ToolCall, _cx: Context) -> Result<Reply, RpcError> {
     Ok(Reply::text(&format!("{} bytes", read.stdout.len())))
 }
 
+/// Publishes, again and again.
+fn publish(call: &ToolCall, hub: &Hub) -> Result<Reply, RpcError> {
+    let Arguments { to, text } = call.arguments()?;
+    for _ in 0..to {
+        hub.tools_changed();
+        hub.resource_updated("x:a");
+        if text == "x:b" {
+            hub.resource_updated(&text);
+        }
+    }
+    Ok(Reply::text(&format!("{:?}", hub.counters())))
+}
+
+/// A resource for each letter.
+async fn letter(read: ResourceRead, _cx: Context) -> Result<Option<Contents>, RpcError> {
+    let name = read.variable("name");
+    Ok((name.len() == 1).then(|| Contents::text("text/plain", name)))
+}
+
 /// What the tests choose by arguments.
 fn config(shutdown: &Shutdown) -> StdioConfig {
     let mut server = ServerConfig { shutdown: shutdown.clone(), ..ServerConfig::default() };
@@ -163,6 +183,7 @@ fn config(shutdown: &Shutdown) -> StdioConfig {
                 let no_time = Duration::from_millis(1);
                 (config.server.shutdown_limit, config.server.drain, config.server.flush) = (no_time, no_time, no_time);
             }
+            "two-listens" => config.server.requests.listens = 2,
             "endless" => config.server.drain = Duration::MAX,
             "no-signals" => config.signals = Signals::Ignore,
             "interrupt" => config.signals = Signals::TerminateAndInterrupt,
@@ -177,6 +198,8 @@ fn config(shutdown: &Shutdown) -> StdioConfig {
 fn main() -> ExitCode {
     let shutdown = Shutdown::new();
     let config = config(&shutdown);
+    let hub = Hub::new();
+    let publisher = hub.clone();
     let tools = Tools::new("fixture", "0.0.0")
         .tool("echo", "Says it again.", ANY, echo)
         .tool("wait", "Waits for its cancellation.", ANY, wait)
@@ -193,7 +216,18 @@ fn main() -> ExitCode {
         .tool("finish", "Waits for the shutdown.", ANY, move |_, cx| finish(shutdown.clone(), cx))
         .tool("cat", "Reads.", ANY, cat)
         .tool("print", "Prints.", ANY, print)
-        .blocking_tool("block", "Blocks.", ANY, block);
+        .tool(
+            "publish",
+            "Says `to` times that tools and x:a have changed, and x:b if that is the text.",
+            ANY,
+            move |call, _| {
+                let published = publish(&call, &publisher);
+                async { published }
+            },
+        )
+        .blocking_tool("block", "Blocks.", ANY, block)
+        .resources(Resources::new().resource(Resource::new("x:{name}", "letters"), letter))
+        .subscriptions(&hub);
     let code = run_stdio_with(tools, config);
     if std::env::args().any(|argument| argument == "clean-up") {
         std::thread::sleep(Duration::from_secs(1));

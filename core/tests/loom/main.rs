@@ -7,6 +7,7 @@
 mod client;
 mod connection;
 mod exchange;
+mod hub;
 #[path = "../support/invariants/mod.rs"]
 mod invariants;
 mod ports;

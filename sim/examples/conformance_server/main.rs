@@ -11,10 +11,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use steady_http::steady_core::kernel::Hub;
 use steady_http::steady_core::kernel::tasks::EXTENSION;
 use steady_http::steady_core::rpc::{PROTOCOL_VERSION, method};
-use steady_http::{Answer, Call, Context, Outcome, RpcError, Service, run_http};
+use steady_http::{Answer, Call, Context, Hub, HubConfig, Kinds, Outcome, RpcError, Service, run_http};
 
 /// The server's state: nothing about its clients, only what changed and the key of its states.
 struct Conformance {
@@ -88,5 +87,6 @@ fn main() -> ExitCode {
 fn serve(address: &str) -> Result<ExitCode, Box<dyn std::error::Error>> {
     let states = Arc::new(input::States::new()?);
     let tasks = tasks::Tasks::start(&states)?;
-    Ok(run_http(Conformance { changes: Hub::new(), states, tasks }, address))
+    let changes = Hub::with_config(HubConfig { offers: Kinds::TOOLS | Kinds::PROMPTS, ..HubConfig::default() });
+    Ok(run_http(Conformance { changes, states, tasks }, address))
 }

@@ -27,6 +27,9 @@ struct Busy(Tools);
 impl Service for Busy {
     fn call(&self, call: Call, cx: Context) -> Answer {
         let answer = self.0.call(call, cx.clone());
+        if matches!(answer, Answer::Listen(_)) {
+            return answer;
+        }
         Answer::later(async move {
             // The work does not look at its cancellation: it is of the kind that cannot be stopped half-way.
             let done = cx.now() + WORK;

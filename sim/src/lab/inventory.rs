@@ -1,7 +1,9 @@
 //! Stock and reservations, in the ledger's own file, so that a reservation and its key are one transaction.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::stock::Stock;
 use serde::{Deserialize, Serialize};
 use steady_ledger::{
     EffectError, EffectTx, Executed, Key, Ledger, LedgerError, Options, Reconciled, Request, Scope, Tasks,
@@ -133,6 +135,32 @@ impl Inventory {
     /// Those of [`Ledger::reconcile`].
     pub fn reconcile(&self, key: &Key) -> Result<Option<Reconciled>, LedgerError> {
         self.ledger.reconcile(&self.scope(), key)
+    }
+
+    /// An item as a tenant sees it; `None`: there is no such item.
+    pub(super) fn stock(&self, tenant: &str, sku: &str) -> Result<Option<Stock>, LedgerError> {
+        let sql = "SELECT available, (SELECT coalesce(sum(quantity), 0) FROM reservation
+                                      WHERE reservation.sku = stock.sku AND tenant = ?1) FROM stock WHERE sku = ?2";
+        self.ledger.read(|tx| {
+            let found = tx.query(sql, (tenant, sku), |row| {
+                let (available, reserved) = (row.get(0)?, row.get(1)?);
+                Ok(Stock { tenant: tenant.to_owned(), sku: sku.to_owned(), available, reserved })
+            })?;
+            Ok(found.into_iter().next())
+        })
+    }
+
+    /// Which tenant has reserved which items: some of them, in order.
+    pub(super) fn reserved(&self, from: usize, most: usize) -> Result<Vec<(String, String)>, LedgerError> {
+        let sql = "SELECT DISTINCT tenant, sku FROM reservation ORDER BY tenant, sku LIMIT ?1 OFFSET ?2";
+        let (from, most) = (i64::try_from(from).unwrap_or(i64::MAX), i64::try_from(most).unwrap_or(i64::MAX));
+        self.ledger.read(|tx| tx.query(sql, (most, from), |row| Ok((row.get(0)?, row.get(1)?))))
+    }
+
+    /// What is left of each item.
+    pub(super) fn available(&self) -> Result<BTreeMap<String, i64>, LedgerError> {
+        let sql = "SELECT sku, available FROM stock";
+        self.ledger.read(|tx| Ok(tx.query(sql, (), |row| Ok((row.get(0)?, row.get(1)?)))?.into_iter().collect()))
     }
 
     /// What is left of a stock item, and how many reservations of it there are.

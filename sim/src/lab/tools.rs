@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use steady_core::idempotency::{Key, State};
-use steady_core::kernel::{Context, Reply, ToolCall, Tools};
+use steady_core::kernel::{Context, Hub, Reply, ToolCall, Tools};
 use steady_core::rpc::RpcError;
 use steady_ledger::{Executed, LedgerError};
 
 use super::inventory::{Inventory, KEY_ARGUMENT, Reservation, Reserved, Wanted};
 use super::restock::{RESTOCK, RESTOCK_SCHEMA, inventory_tasks, restock_tool};
+use super::stock;
 
 const RESERVE_SCHEMA: &str = r#"{
   "type": "object",
@@ -50,10 +51,16 @@ pub const fn reserve_schema() -> &'static str {
     RESERVE_SCHEMA
 }
 
-/// The inventory server.
+/// The inventory server, with a hub of its own.
 #[must_use]
 pub fn inventory_server(inventory: Inventory) -> Tools {
-    let reads = inventory.clone();
+    inventory_server_with(inventory, &Hub::new())
+}
+
+/// The inventory server, whose changes are published through this hub.
+#[must_use]
+pub fn inventory_server_with(inventory: Inventory, hub: &Hub) -> Tools {
+    let (reads, items, tells) = (inventory.clone(), inventory.clone(), hub.clone());
     let tasks = inventory_tasks(&inventory);
     Tools::new("steady-inventory", env!("CARGO_PKG_VERSION"))
         .instructions(
@@ -61,12 +68,14 @@ pub fn inventory_server(inventory: Inventory) -> Tools {
              attempt: then a retry cannot reserve twice. After a lost answer ask get_reservation with the key.",
         )
         .blocking_tool("reserve_inventory", "Reserves stock.", RESERVE_SCHEMA, move |call, _cx| {
-            reserve(&inventory, &call)
+            reserve(&inventory, &tells, &call)
         })
         .blocking_tool("get_reservation", "Looks a reservation up.", GET_SCHEMA, move |call, _cx| get(&reads, &call))
         .tool("slow_count", "Counts slowly, with progress.", COUNT_SCHEMA, slow_count)
         .tasks(&tasks)
         .task_tool(RESTOCK, "Puts a delivery on the shelf, batch by batch.", RESTOCK_SCHEMA, restock_tool())
+        .resources(stock::resources(items))
+        .subscriptions(hub)
 }
 
 /// What `reserve_inventory` answers.
@@ -81,7 +90,7 @@ struct ReserveReply {
     automatic_retry: &'static str,
 }
 
-fn reserve(inventory: &Inventory, call: &ToolCall) -> Result<Reply, RpcError> {
+fn reserve(inventory: &Inventory, hub: &Hub, call: &ToolCall) -> Result<Reply, RpcError> {
     let wanted: Wanted = call.arguments()?;
     if wanted.quantity < 1 {
         return Err(RpcError::invalid_params("arguments: quantity must be at least 1"));
@@ -98,7 +107,12 @@ fn reserve(inventory: &Inventory, call: &ToolCall) -> Result<Reply, RpcError> {
         }
     };
     match reserved {
-        Reserved::Yes(reservation) => Reply::data(&ReserveReply { reservation, replayed, automatic_retry }),
+        Reserved::Yes(reservation) => {
+            if !replayed {
+                stock::announce(hub, inventory, &reservation);
+            }
+            Reply::data(&ReserveReply { reservation, replayed, automatic_retry })
+        }
         Reserved::No(why) => Ok(Reply::error(&why)),
     }
 }

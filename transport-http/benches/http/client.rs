@@ -64,6 +64,11 @@ impl Connection {
         }
     }
 
+    /// Forgets what it has read.
+    pub(crate) fn forget(&mut self) {
+        self.read.clear();
+    }
+
     /// One request and its whole answer, which ends with `end`.
     pub(crate) async fn round_trip(&mut self, request: &[u8], end: &[u8]) -> io::Result<()> {
         self.send(request).await?;

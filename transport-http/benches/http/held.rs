@@ -62,7 +62,7 @@ async fn open(server: &Running, count: usize, request: &[u8], mark: &[u8]) -> io
 }
 
 fn listen() -> Vec<u8> {
-    post("subscriptions/listen", None, r#""notifications":{},"#)
+    post("subscriptions/listen", None, r#""notifications":{"toolsListChanged":true},"#)
 }
 
 /// What one open stream holds.
@@ -94,6 +94,32 @@ pub(super) fn many(rows: &mut Rows, size: Size) -> io::Result<()> {
     })?;
     let name = format!("{} open streams, memory in all", size.streams);
     rows.put(&json!({"name": name, "ours": total / 1024.0, "unit": "MiB"}))
+}
+
+/// One publication to as many open streams as a large server has, one of whose clients reads nothing: how long until the
+/// last of the others has it.
+pub(super) fn published(rows: &mut Rows, size: Size) -> io::Result<()> {
+    let server = Running::start("serve", false)?;
+    let took = client()?.block_on(async {
+        let mut held = open(&server, size.streams, &listen(), b"acknowledged").await?;
+        // The stuck one: what is published fills its socket, and is read by nobody.
+        let _stuck = held.pop();
+        let mut other = Connection::open(server.address).await?;
+        let mut took = Vec::new();
+        for _ in 0..size.passes {
+            let start = Instant::now();
+            other.send(&call("change", "{}")).await?;
+            for connection in &mut held {
+                connection.until(b"list_changed").await?;
+                connection.forget();
+            }
+            took.push(start.elapsed().as_secs_f64() * 1e3);
+            other.until(b"}}").await?;
+        }
+        Ok::<_, io::Error>(took)
+    })?;
+    let name = format!("one publication to {} streams, one of them stuck, the last of the others", size.streams);
+    rows.put(&json!({"name": name, "ours": super::median(took), "limit": 200.0, "unit": "ms"}))
 }
 
 /// From the client's close to the handler's knowledge of it.

@@ -58,6 +58,7 @@ fn measure(size: Size) -> io::Result<()> {
     held::slow_reader(&mut rows, size)?;
     held::each(&mut rows, size)?;
     held::many(&mut rows, size)?;
+    held::published(&mut rows, size)?;
     held::hang_ups(&mut rows, size)?;
     clients::clients(&mut rows, size)
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper_util::rt::TokioIo;
-use steady_http::{Answer, Call, Outcome, Reply, RpcError, ServeConfig, Server, Service, Tools};
+use steady_http::{Hub, Reply, ServeConfig, Server, Tools};
 
 const ANY: &str = r#"{"type":"object"}"#;
 
@@ -26,58 +26,41 @@ struct Arguments {
     msg_len: usize,
 }
 
-/// The tools that are measured, and listens that stay open.
-pub(crate) struct Bench(Tools);
-
-impl Bench {
-    pub(crate) fn new() -> Self {
-        let tools =
-            Tools::new("bench", "0.0.0")
-                .tool("echo", "Echoes.", ANY, |call, _cx| async move {
-                    Ok(Reply::text(&call.arguments::<Arguments>()?.text))
-                })
-                .tool("progress", "Reports without loss.", ANY, |call, cx| async move {
-                    let Arguments { n, msg_len, .. } = call.arguments()?;
-                    let text = "x".repeat(msg_len);
-                    for i in 1..=n {
-                        cx.report_all(i.into(), Some(n.into()), &text).await?;
-                    }
-                    Ok(Reply::text("sent"))
-                })
-                .tool("torrent", "Reports as fast as it can, without waiting.", ANY, |call, cx| async move {
-                    let Arguments { n, msg_len, .. } = call.arguments()?;
-                    let text = "x".repeat(msg_len);
-                    for i in 1..=n {
-                        cx.report(i.into(), Some(n.into()), &text);
-                        if i % 1024 == 0 {
-                            cx.checkpoint().await?;
-                        }
-                    }
-                    Ok(Reply::text("sent"))
-                })
-                .tool("wait", "Waits until it is cancelled.", ANY, |_call, cx| async move {
-                    Err(cx.cancelled().await.into())
-                })
-                .tool("pwait", "Reports once, then waits until it is cancelled.", ANY, |_call, cx| async move {
-                    cx.report(1.0, None, "");
-                    Err(cx.cancelled().await.into())
-                });
-        Self(tools)
-    }
-}
-
-impl Service for Bench {
-    fn call(&self, call: Call, cx: steady_http::Context) -> Answer {
-        if &*call.method != "subscriptions/listen" {
-            return self.0.call(call, cx);
-        }
-        Answer::later(async move {
-            let acknowledged = r#"{"notifications":{},"_meta":{"io.modelcontextprotocol/subscriptionId":1}}"#;
-            cx.notify("notifications/subscriptions/acknowledged", acknowledged).await?;
-            let over: Outcome = Err(RpcError::from(cx.cancelled().await));
-            over
+/// The tools that are measured, and listens for their changes.
+fn bench() -> Tools {
+    let hub = Hub::new();
+    let change = hub.clone();
+    Tools::new("bench", "0.0.0")
+        .tool("echo", "Echoes.", ANY, |call, _cx| async move { Ok(Reply::text(&call.arguments::<Arguments>()?.text)) })
+        .tool("progress", "Reports without loss.", ANY, |call, cx| async move {
+            let Arguments { n, msg_len, .. } = call.arguments()?;
+            let text = "x".repeat(msg_len);
+            for i in 1..=n {
+                cx.report_all(i.into(), Some(n.into()), &text).await?;
+            }
+            Ok(Reply::text("sent"))
         })
-    }
+        .tool("torrent", "Reports as fast as it can, without waiting.", ANY, |call, cx| async move {
+            let Arguments { n, msg_len, .. } = call.arguments()?;
+            let text = "x".repeat(msg_len);
+            for i in 1..=n {
+                cx.report(i.into(), Some(n.into()), &text);
+                if i % 1024 == 0 {
+                    cx.checkpoint().await?;
+                }
+            }
+            Ok(Reply::text("sent"))
+        })
+        .tool("wait", "Waits until it is cancelled.", ANY, |_call, cx| async move { Err(cx.cancelled().await.into()) })
+        .tool("pwait", "Reports once, then waits until it is cancelled.", ANY, |_call, cx| async move {
+            cx.report(1.0, None, "");
+            Err(cx.cancelled().await.into())
+        })
+        .tool("change", "Says that the list of tools has changed.", ANY, move |_call, _cx| {
+            change.tools_changed();
+            async { Ok(Reply::text("changed")) }
+        })
+        .subscriptions(&hub)
 }
 
 /// Says where a server listens, for whoever started it.
@@ -103,7 +86,7 @@ pub(crate) fn serve() -> io::Result<()> {
     runtime()?.block_on(async {
         let listener = steady_http::bind("127.0.0.1:0")?;
         say(listener.local_addr()?);
-        Server::new(Bench::new(), config).serve(listener).await
+        Server::new(bench(), config).serve(listener).await
     })
 }
 

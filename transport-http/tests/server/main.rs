@@ -10,4 +10,5 @@ mod rules;
 mod security;
 mod shutdown;
 mod streams;
+mod subscriptions;
 mod support;

@@ -5,8 +5,10 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
-use steady_http::{Answer as Answered, Call, Context, HttpService, Reply, RpcError, ServeConfig, Server};
-use steady_http::{Service, ToolCall, Tools};
+use steady_http::{
+    Answer as Answered, Call, Contents, Context, HttpService, Hub, Reply, Resource, ResourceRead, Resources, RpcError,
+    ServeConfig, Server, Service, ToolCall, Tools,
+};
 use tokio::sync::{oneshot, watch};
 
 /// A hang guard, not a measure: nothing here is expected to take long.
@@ -20,6 +22,7 @@ pub(crate) const MIRRORED: &str = r#"{"type":"object","properties":{"value":{"ty
 struct Wires {
     said: Sender<String>,
     open: watch::Receiver<bool>,
+    hub: Hub,
 }
 
 impl Wires {
@@ -94,25 +97,15 @@ async fn torrent(call: ToolCall, cx: Context, wires: Wires) -> Result<Reply, Rpc
     Ok(Reply::text("done"))
 }
 
-/// The tools, and listens that are acknowledged and stay open.
+/// The tools, and one that asks.
 pub(crate) struct Fixture(Tools);
 
 impl Service for Fixture {
     fn call(&self, call: Call, cx: Context) -> Answered {
-        if &*call.method == "resources/read" {
-            return Answered::Ready(Err(RpcError::invalid_params("there is no such resource")));
-        }
         if call.params.contains(r#""name":"asks""#) {
             return Answered::Ready(Ok(asks(&call.params)));
         }
-        if &*call.method != "subscriptions/listen" {
-            return self.0.call(call, cx);
-        }
-        Answered::later(async move {
-            let acknowledged = r#"{"notifications":{},"_meta":{"io.modelcontextprotocol/subscriptionId":"s"}}"#;
-            cx.notify("notifications/subscriptions/acknowledged", acknowledged).await?;
-            Err(cx.cancelled().await.into())
-        })
+        self.0.call(call, cx)
     }
 
     fn input_schema(&self, tool: &str) -> Option<&str> {
@@ -132,7 +125,11 @@ fn asks(params: &str) -> String {
 }
 
 fn fixture(wires: &Wires) -> Fixture {
-    Fixture(tools(wires))
+    let resources =
+        Resources::new().resource(Resource::new("x:{name}", "letters"), |read: ResourceRead, _| async move {
+            Ok(["a", "b"].contains(&read.variable("name")).then(|| Contents::text("text/plain", read.variable("name"))))
+        });
+    Fixture(tools(wires).resources(resources).subscriptions(&wires.hub))
 }
 
 fn tools(wires: &Wires) -> Tools {
@@ -206,6 +203,7 @@ fn tools(wires: &Wires) -> Tools {
 pub(crate) struct Lab {
     pub(crate) address: SocketAddr,
     pub(crate) service: HttpService<Fixture>,
+    pub(crate) hub: Hub,
     said: Receiver<String>,
     open: watch::Sender<bool>,
     stop: Option<oneshot::Sender<()>>,
@@ -245,12 +243,13 @@ impl Lab {
     {
         let (said_to, said) = mpsc::channel();
         let (open, is_open) = watch::channel(false);
+        let hub = Hub::new();
         let (stop, stopped) = oneshot::channel();
         let (ended_to, ended) = mpsc::channel();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let _inside = runtime.enter();
-        let (service, serve) = make(&Wires { said: said_to, open: is_open });
+        let (service, serve) = make(&Wires { said: said_to, open: is_open, hub: hub.clone() });
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a port");
         let address = listener.local_addr().expect("bound");
         let served = serve(
@@ -264,7 +263,7 @@ impl Lab {
             let _nobody_waits = ended_to.send(());
         });
         drop(_inside);
-        Self { address, service, said, open, stop: Some(stop), runtime: Some(runtime), ended, serving }
+        Self { address, service, hub, said, open, stop: Some(stop), runtime: Some(runtime), ended, serving }
     }
 
     /// The next thing that a handler says.

@@ -224,6 +224,15 @@ impl Subscription {
         loop {
             return match inside.listener.take() {
                 listener::Taken::Acknowledge => {
+                    if mutant::is("changes-before-the-acknowledgement") {
+                        drop(inside);
+                        inside = self.stream.inside.lock();
+                        if let listener::Taken::Notify { slot, state } = inside.listener.take()
+                            && let Some(Some(topic)) = inside.topics.get(slot.index())
+                        {
+                            return Next::Changed(StdArc::clone(topic), state);
+                        }
+                    }
                     let mut topics: Vec<_> = inside.topics.iter().flatten().cloned().collect();
                     topics.sort_by(|a, b| a.watched.cmp(&b.watched));
                     Next::Acknowledge(topics)
