@@ -59,6 +59,7 @@ use crate::ports::tokio_timer;
 pub use command::{Command, Ladder};
 pub use restart::Restart;
 pub use steady_core::client::Transport;
+pub use steady_core::kernel::Eras;
 pub use steady_core::kernel::client::{
     CallError, Called, Caller, Canceller, Change, Changes, ClientConfig, ClientStats, Discovered, Fresh, InputAsked,
     Item, LinkLoss, ListenEvent, Listener, Notice, Pending, Propagator, Raw, Report, Request, TaskError, TaskHandle,

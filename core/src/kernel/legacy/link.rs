@@ -341,7 +341,8 @@ impl<L: Link> Link for EraLink<L> {
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.poll_out(cx) {
             Poll::Ready(Ok(())) => self.inner.poll_flush(cx),
-            other => other,
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
         }
     }
 }
