@@ -35,9 +35,27 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     cx.announce("chromedriver --port=0");
     let browser = Browser::start(&profile)?;
     let findings = used(&browser, &page)?;
+    for (name, mutant, expected) in mutants(&page)? {
+        let file = folder.join(name);
+        fs::write(&file, mutant).map_err(Error::file(&file))?;
+        if !used(&browser, &file)?.iter().any(|finding| finding.contains(expected)) {
+            return Err(Error::check(format!("{name} is broken, and nothing here sees it: the check proves nothing")));
+        }
+    }
     drop(browser);
     cx.say(&format!("{orderings} orderings, {bytes} bytes; picked by keys and by clicks on {} screens", SCREENS.len()));
     Error::unless_empty(findings)
+}
+
+/// Pages that are broken on purpose, and what has to be said of each.
+fn mutants(page: &Path) -> Result<[(&'static str, String, &'static str); 2], Error> {
+    let text = fs::read_to_string(page).map_err(Error::file(page))?;
+    let deaf = text.replace("addEventListener(\"input\", show)", "addEventListener(\"input\", () => {})");
+    let loud = text.replace("\"use strict\";", "\"use strict\"; console.error(\"planted\");");
+    if deaf == text || loud == text {
+        return Err(Error::check("the places that the broken pages change are not in the page any more"));
+    }
+    Ok([("deaf.html", deaf, "after the arrow keys"), ("loud.html", loud, "planted")])
 }
 
 /// What is wrong with the page.
