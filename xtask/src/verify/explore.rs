@@ -61,6 +61,7 @@ fn mutants(page: &Path) -> Result<[(&'static str, String, &'static str); 2], Err
 /// What is wrong with the page.
 fn used(browser: &Browser, page: &Path) -> Result<Vec<String>, Error> {
     let mut findings = Vec::new();
+    let page = page.canonicalize().map_err(Error::file(page))?;
     for (width, height) in SCREENS {
         browser.screen(width, height)?;
         browser.open(&format!("file://{}", page.display()))?;
