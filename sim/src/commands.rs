@@ -6,6 +6,8 @@
 mod completions;
 mod demo;
 mod evidence;
+mod explore;
+mod failures;
 mod herd;
 mod lab;
 #[cfg(feature = "live")]
@@ -24,6 +26,8 @@ use clap::Subcommand;
 pub(crate) enum Command {
     Demo(demo::Args),
     Herd(herd::Args),
+    Failures(failures::Args),
+    Explore(explore::Args),
     Swarm(swarm::Args),
     Replay(replay::Args),
     Lab(lab::Args),
@@ -41,6 +45,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Herd(args) => herd::run(&args),
+        Command::Failures(args) => failures::run(&args),
+        Command::Explore(args) => explore::run(&args),
         Command::Swarm(args) => swarm::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),

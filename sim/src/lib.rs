@@ -6,6 +6,8 @@
 pub mod demo;
 pub mod evidence;
 pub mod experiment;
+pub mod explore;
+pub mod failures;
 pub mod herd;
 pub mod lab;
 #[cfg(feature = "live")]
@@ -15,3 +17,5 @@ mod suggest;
 pub mod swarm;
 pub mod wire;
 pub mod world;
+
+pub use suggest::is_near;

@@ -1,5 +1,6 @@
 //! Pages of documentation that are made from the code that decides what they say: a page that differs is out of date.
 
+mod failures;
 mod limits;
 
 use std::fs;
@@ -36,14 +37,21 @@ pub struct Drift {
 /// The command that writes them.
 const WRITE: &str = "cargo run -p mcp-steady-sim --bin steady-sim -- pages --dir docs --write";
 
-/// All of them.
-#[must_use]
-pub fn all() -> Vec<Page> {
-    vec![
+/// All of them. The fixtures of the failure table run for it.
+///
+/// # Errors
+/// In words, if a fixture cannot run or does not show what its row would say.
+pub fn all() -> Result<Vec<Page>, String> {
+    Ok(vec![
         page("retry.md", "Retry matrix", RETRY, &retry::matrix_markdown()),
         page("limits.md", "Limits", LIMITS, &limits::table()),
-    ]
+        page("failures.md", "Failures", FAILURES, &failures::table()?),
+    ])
 }
+
+const FAILURES: &str = "What goes wrong in production. Each row was run twice through the same events, in virtual time: with \
+    the code that people write first, and with the shipped machines; one measure judges both. One of them again: \
+    `steady-sim failures NAME`.";
 
 const RETRY: &str = "What a client may do after an attempt that ended without an answer. The contract is what the \
     **caller** states about the operation; hints of the server (`readOnlyHint`, `idempotentHint`) are never read for it. \

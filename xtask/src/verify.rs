@@ -13,6 +13,7 @@ mod demo;
 mod dialogue;
 mod docs_drift;
 mod evidence;
+mod explore;
 mod interop;
 mod invariants;
 mod outside;

@@ -8,7 +8,7 @@ use steady_sim::pages::{self, Drift};
 
 use crate::show;
 
-/// Holds the generated pages in a folder against the code: the retry matrix and the table of limits.
+/// Holds the generated pages in a folder against the code: the retry matrix, the limits, the failures.
 ///
 /// Exit codes: 0 they say what the code says, 1 one does not, 2 a file cannot be read or written.
 #[derive(clap::Args)]
@@ -25,7 +25,10 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
-    let all = pages::all();
+    let all = match pages::all() {
+        Ok(all) => all,
+        Err(why) => return show::failed(&why),
+    };
     let drifts =
         if args.write { pages::write(&args.dir, &all).map(|()| Vec::new()) } else { pages::check(&args.dir, &all) };
     let drifts = match drifts {

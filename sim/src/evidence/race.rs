@@ -32,7 +32,7 @@ fn record(transport: Transport) -> Result<Record, Failure> {
     let mut races = Vec::new();
     for (order, text) in ORDERS {
         let script = Script { transport, ..Script::parse(text)? };
-        let Found { timeline, rows } = experiment::run(&script)?;
+        let Found { timeline, rows, .. } = experiment::run(&script)?;
         let row = rows.first().ok_or("the experiment has no row")?;
         judge(&mut section, order, row, signal);
         section.events.extend(timeline.iter().map(|event| format!("{order}: {event}")));
