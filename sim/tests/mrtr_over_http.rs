@@ -159,7 +159,7 @@ async fn serve(shop: &Arc<Shop>, principal: &str) -> String {
     let address = listener.local_addr().expect("bound");
     let mut config = ServeConfig::default();
     config.http.server.principal = Some(principal.into());
-    tokio::spawn(Server::new(Arc::clone(shop), config).serve(listener));
+    tokio::spawn(Server::<Shop>::new(Arc::clone(shop), config).serve(listener));
     format!("http://{address}/mcp")
 }
 

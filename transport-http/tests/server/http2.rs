@@ -248,7 +248,8 @@ fn an_answer_in_one_piece_that_is_not_read_is_gone_after_the_write_stall() {
         assert_eq!(client.head(call(2, "echo", "{}")).status(), 200, "{window} {bytes}");
         assert!(is_reset(&client, &mut unread), "an error, not an end: {window} {bytes}");
     }
-    // Whoever reads gets all of it.
+    // Whoever reads gets all of it, in however many pieces.
+    let lab = Lab::start();
     let mut client = Client::with(&lab, |builder| builder.initial_stream_window_size(1024));
     let (status, text) = client.answer(call(3, "big", r#"{"bytes":1048576}"#));
     assert!(status == 200 && text.len() > 1 << 20, "{}", text.len());
