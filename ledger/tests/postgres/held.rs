@@ -141,7 +141,7 @@ fn a_lost_commit_of_a_task_is_fenced() {
 #[test]
 fn a_statement_that_may_still_come_is_answered_as_unknown() {
     on_a_way!("a_statement_that_may_still_come_is_answered_as_unknown", |direct, way, ledger| {
-        drop(charge_on(&ledger, "order-1").await.unwrap());
+        assert!(!charge_on(&ledger, "order-1").await.unwrap().is_replay());
         let (scope, key) = (scope(), key("order-2"));
         let request = Request::new(&scope, &key, "{}");
         let sql = "INSERT INTO effect(key) VALUES ($1) RETURNING id AS result";
