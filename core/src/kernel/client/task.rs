@@ -26,9 +26,6 @@ use crate::rpc::scan::members;
 use crate::rpc::{RpcError, code, encode, method, text};
 use crate::task::Status;
 
-/// The name of the extension, as it is declared.
-pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
-
 /// How a task is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_structs, reason = "plain settings, meant to be written out with ..Default::default()")]

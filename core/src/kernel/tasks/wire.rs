@@ -9,14 +9,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{TaskState, TaskStoreError};
-use crate::kernel::client::TASKS_EXTENSION as EXTENSION;
 use crate::rpc::scan::{MAX_NESTING, Scanner};
 use crate::rpc::{RpcError, code, encode, members, text};
-use crate::task::Status;
+use crate::task::{EXTENSION, Status};
 use crate::time::WallTime;
-
-/// The capability that a request needs, as JSON (rule K5).
-const REQUIRED: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 
 /// The client's capabilities in these parameters of a request, a JSON object; `{}` if there are none.
 pub(super) fn capabilities(params: &str) -> &str {
@@ -36,7 +32,7 @@ pub fn declares_tasks(params: &str) -> bool {
 /// The answer to a client that did not declare the extension (rule K5).
 #[must_use]
 pub fn undeclared() -> RpcError {
-    RpcError::missing_capability(REQUIRED)
+    RpcError::missing_capability(&format!(r#"{{"extensions":{{"{EXTENSION}":{{}}}}}}"#))
 }
 
 /// `params.taskId`.
