@@ -30,6 +30,14 @@ fn breaks(mutant: Mutant) -> &'static [Check] {
         Mutant::NoMaximum => &[Check::Deadline],
         Mutant::PostsCancel => &[Check::CancelSignal],
         Mutant::SaysNeverSent => &[Check::Matrix],
+        Mutant::ReusesIds => &[Check::FreshId],
+        Mutant::OneAttemptMore => &[Check::Attempts],
+        Mutant::EndsTwice => &[Check::OneOutcome],
+        Mutant::NeverEnds => &[Check::ComesToRest],
+        Mutant::Panics => &[Check::NoPanic],
+        Mutant::AsksClient => &[Check::ServerSpeaksWhenAsked],
+        Mutant::ListensUnacknowledged => &[Check::ListenOrder],
+        Mutant::LosesChanges => &[Check::NothingMissed],
     }
 }
 

@@ -47,6 +47,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use steady_core::backoff::Jitter;
+use steady_core::kernel::EraLink;
 use steady_core::kernel::client::Driver;
 use steady_core::subscription;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -58,6 +59,7 @@ use crate::ports::tokio_timer;
 pub use command::{Command, Ladder};
 pub use restart::Restart;
 pub use steady_core::client::Transport;
+pub use steady_core::kernel::Eras;
 pub use steady_core::kernel::client::{
     CallError, Called, Caller, Canceller, Change, Changes, ClientConfig, ClientStats, Discovered, Fresh, InputAsked,
     Item, LinkLoss, ListenEvent, Listener, Notice, Pending, Propagator, Raw, Report, Request, TaskError, TaskHandle,
@@ -124,9 +126,10 @@ impl Client {
         R: AsyncRead + Unpin + Send + 'static,
         W: AsyncWrite + Unpin + Send + 'static,
     {
+        let eras = config.eras;
         let (mut driver, caller) = Driver::new(config, tokio_timer(), jitter()).map_err(StartError::Settings)?;
         let (status, watched) = watch::channel(Status::default());
-        driver.attach(LineLink::new(reader, writer, max_answer));
+        driver.attach(EraLink::new(LineLink::new(reader, writer, max_answer), eras, tokio_timer()));
         supervisor::attach(driver, status).await.map(|()| Self { caller, status: watched })
     }
 

@@ -24,6 +24,8 @@ struct Bench {
     package: &'static str,
     /// The `[[bench]]` target.
     target: &'static str,
+    /// The features that it needs.
+    features: &'static [&'static str],
     about: &'static str,
     source: Source,
 }
@@ -42,6 +44,7 @@ const BENCHES: &[Bench] = &[
         name: "buffer",
         package: "mcp-steady-core",
         target: "buffer",
+        features: &[],
         about: "the bounded outbound buffer against queues and channels that keep the newest",
         source: Source::Criterion { aim: 2.0, aims: &[("many_tokens", 5.0)] },
     },
@@ -49,6 +52,7 @@ const BENCHES: &[Bench] = &[
         name: "wire",
         package: "mcp-steady-core",
         target: "wire",
+        features: &[],
         about: "messages read and written, against serde_json's tree and its writer",
         source: Source::Criterion { aim: 2.0, aims: &[] },
     },
@@ -56,6 +60,7 @@ const BENCHES: &[Bench] = &[
         name: "engine",
         package: "mcp-steady-core",
         target: "engine",
+        features: &[],
         about: "a whole request through the coordinator without IO, and many live deadlines",
         source: Source::Criterion { aim: 1.0, aims: &[] },
     },
@@ -63,13 +68,23 @@ const BENCHES: &[Bench] = &[
         name: "ledger",
         package: "mcp-steady-ledger",
         target: "ledger",
+        features: &[],
         about: "calls beside the fsyncs of the same disk and beside raw SQL, replays, and the log under a long reader",
+        source: Source::Lines,
+    },
+    Bench {
+        name: "postgres",
+        package: "mcp-steady-ledger",
+        target: "postgres",
+        features: &["--features", "postgres"],
+        about: "calls on PostgreSQL beside pgbench's single insert on the same server, at 1 to 64 connections, and replays",
         source: Source::Lines,
     },
     Bench {
         name: "stdio",
         package: "mcp-steady-stdio",
         target: "stdio",
+        features: &[],
         about: "calls over stdio, cancellation, the end, a clean build; against rmcp if STEADY_RMCP_BENCH names its harness",
         source: Source::Lines,
     },
@@ -77,6 +92,7 @@ const BENCHES: &[Bench] = &[
         name: "http",
         package: "mcp-steady-http",
         target: "http",
+        features: &[],
         about: "calls, streams and slow clients over HTTP, against bare hyper, and rmcp with --rmcp",
         source: Source::Lines,
     },
@@ -163,6 +179,7 @@ impl Bench {
     fn command(&self, lines: &Path, criterion: &Path) -> Command {
         Command::line("cargo bench")
             .args(["-p", self.package, "--bench", self.target])
+            .args(self.features)
             .env("STEADY_BENCH_ROWS", lines.display().to_string())
             .env("CRITERION_HOME", criterion.display().to_string())
     }

@@ -10,8 +10,9 @@ use std::fs::File;
 #[derive(clap::Args)]
 #[command(after_long_help = "Examples:\n  \
         cargo xtask crash                                 some minutes\n  \
-        cargo xtask crash --images 100000 --kills 5000    a night\n\n\
-        The tests are those of ledger/tests/proof, with larger numbers; they print what they did.\n\n\
+        cargo xtask crash --images 100000 --kills 5000    a night\n  \
+        cargo xtask crash --postgres --kills 2000         an hour on PostgreSQL\n\n\
+        The tests are those of ledger/tests/proof and ledger/tests/postgres, with larger numbers; they print what they did.\n\n\
         The exit code is 0 if nothing was lost, repeated or left in halves, 1 if something was, 2 if the run could not \
         start.")]
 pub(crate) struct Options {
@@ -24,6 +25,9 @@ pub(crate) struct Options {
     /// How many calls each of the racing callers makes
     #[arg(long, value_name = "NUMBER", default_value_t = 5_000, value_parser = clap::value_parser!(u32).range(120..))]
     calls: u32,
+    /// Kill replicas, connections and the server of a ledger on PostgreSQL instead: `kills` of replicas, and as many others
+    #[arg(long)]
+    postgres: bool,
 }
 
 /// Runs them; false if a proof fails.
@@ -41,6 +45,14 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
 
 impl Options {
     fn command(&self) -> Command {
+        if self.postgres {
+            let tests = "cargo test -p mcp-steady-ledger --all-features --test postgres";
+            return Command::line(&format!("{tests} -- --nocapture --test-threads 1 loss:: conformance::random"))
+                .env("STEADY_PG_REQUIRED", "1")
+                .env("STEADY_PG_KILLS", self.kills.to_string())
+                .env("STEADY_PG_CUTS", self.kills.to_string())
+                .env("STEADY_PG_RANDOM", self.kills.to_string());
+        }
         Command::line("cargo test -p mcp-steady-ledger --test proof -- --nocapture --test-threads 1")
             .env("STEADY_CRASH_IMAGES", self.images.to_string())
             .env("STEADY_KILLS", self.kills.to_string())
@@ -54,8 +66,10 @@ mod tests {
 
     #[test]
     fn the_numbers_reach_the_tests() {
-        let line = Options { images: 7, kills: 8, calls: 9 }.command().to_string();
+        let line = Options { images: 7, kills: 8, calls: 9, postgres: false }.command().to_string();
         let expected = "STEADY_CRASH_IMAGES=7 STEADY_KILLS=8 STEADY_HISTORY_CALLS=9 cargo test -p mcp-steady-ledger";
         assert!(line.starts_with(expected), "{line}");
+        let line = Options { images: 7, kills: 8, calls: 9, postgres: true }.command().to_string();
+        assert!(line.contains("STEADY_PG_KILLS=8") && line.contains("--test postgres"), "{line}");
     }
 }

@@ -52,6 +52,7 @@ pub use stats::{ClientStats, Traffic};
 pub use task::{Called, TASKS_EXTENSION, TaskError, TaskHandle, TaskOptions, TaskView};
 pub use tools::{Discovered, Raw, ToolInfo, ToolResult};
 
+pub use super::engine::Eras;
 pub use super::propagation::{Propagator, TraceContext};
 
 use crate::client;
@@ -75,6 +76,9 @@ pub struct ClientConfig {
     /// How long a new link has for its answer to `server/discover`, before calls go out on it. `None`: it is not asked.
     /// Default 10 s.
     pub probe: Option<Duration>,
+    /// Which revisions are spoken. Default both eras: a server that does not answer `server/discover` as a modern one is
+    /// spoken to in 2025-11-25, 2025-06-18 or 2025-03-26, after a handshake. Without a probe there is only the modern one.
+    pub eras: Eras,
     /// How long a link may take no byte while some wait, before it counts as lost. Default 5 minutes.
     pub write_stall: Duration,
     /// Messages handled in one turn before timers and writes get theirs. Default 64.
@@ -99,6 +103,7 @@ impl ClientConfig {
             max_in_flight_bytes: 256 << 20,
             progress_buffer: 16,
             probe: Some(Duration::from_secs(10)),
+            eras: Eras::default(),
             write_stall: Duration::from_secs(300),
             turn_budget: 64,
             info: ("mcp-steady".into(), env!("CARGO_PKG_VERSION").into()),

@@ -11,11 +11,14 @@
 //! takes; the answers become the `inputResponses` of its next call.
 
 mod bridge;
+mod calls;
 mod door;
 mod exchange;
+mod link;
 mod session;
 mod stream;
 
 pub(super) use door::Door;
 pub use exchange::{LegacyExchange, LegacyRequest, LegacySession};
+pub use link::EraLink;
 pub use stream::LegacyStream;

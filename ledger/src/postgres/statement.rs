@@ -35,7 +35,8 @@ impl PgLedger {
     /// A statement that returns no row, or several, is rolled back as [`LedgerError::Aborted`]: let it return the refusal
     /// itself, or use [`PgLedger::execute`]. So is one whose result holds the word `input_required` (rule I5). That the
     /// result is a `T` shows only after the commit: [`LedgerError::ResultType`] then says that it is there. It always runs
-    /// under [`Isolation::ReadCommitted`](crate::Isolation), and once.
+    /// under [`Isolation::ReadCommitted`](crate::Isolation), and once. It waits for rows that others have locked, also for
+    /// those of a call with its own key that is under way.
     ///
     /// # Errors
     ///
@@ -102,27 +103,23 @@ async fn run(
     let [clock, lock, principal, operation, key, print, retention, seal, born, horizon, schema] =
         std::array::from_fn::<_, 11, _>(|at| n + 1 + at);
     let text = format!(
-        "WITH held AS MATERIALIZED (
-             SELECT pg_try_advisory_xact_lock(${lock}) AS free, set_config('synchronous_commit', 'on', true),
-                    coalesce(${clock}, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS shown),
-         effect AS ({sql}),
-         answer AS MATERIALIZED (SELECT to_json(result)::text AS body FROM effect),
+        "WITH effect AS ({sql}),
          claim AS (
              INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms, expires_ms,
                                     result, result_digest)
              SELECT ${principal}, ${operation}, ${key}, ${print}, 2, 1, greatest(shown, latest_ms),
-                    greatest(shown, latest_ms) + ${retention}, bytes,
-                    sha256(${seal} || sha256(${seal} || bytes))
-             FROM held, ledger_meta, (SELECT convert_to(body, 'UTF8') AS bytes FROM answer) AS bytes
-             WHERE free AND schema = ${schema}
-                 AND (${born} IS NULL OR (${born} >= coalesce(forgotten_ms, ${born})
-                                          AND ${born} >= coalesce(shown - ${horizon}, ${born})))
+                    greatest(shown, latest_ms) + ${retention}, bytes, sha256(${seal} || sha256(${seal} || bytes))
+             FROM (SELECT convert_to(body, 'UTF8') AS bytes, latest_ms, forgotten_ms,
+                          coalesce(${clock}, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS shown
+                   FROM (SELECT to_json(result)::text AS body FROM effect) AS answer, ledger_meta
+                   WHERE schema = ${schema} AND body NOT LIKE '%input\\_required%'
+                       AND pg_try_advisory_xact_lock(${lock}) OFFSET 0) AS answer
+             WHERE ${born} IS NULL OR (${born} >= coalesce(forgotten_ms, ${born})
+                                       AND ${born} >= coalesce(shown - ${horizon}, ${born}))
              ON CONFLICT DO NOTHING RETURNING result)
-         SELECT result, 1 / (CASE WHEN (SELECT count(*) FROM answer) = 1
-                                   AND (SELECT count(*) FROM answer WHERE body LIKE '%input\\_required%') = 0
-                             THEN 1 ELSE 0 END)
-         FROM claim UNION ALL
-         SELECT NULL, 1 / (SELECT count(*) FROM claim)"
+         SELECT (array_agg(result))[1], 1 / (count(*) * ((SELECT count(*) FROM effect) = 1)::integer),
+                set_config('synchronous_commit', 'on', true)
+         FROM claim"
     );
     let result_key = inner.secret.result_key(&call.fingerprint, code(State::Committed));
     let (shown, born) = (inner.clock_ms(), carried_time(&call.key).map(|born| born.unix_millis()));

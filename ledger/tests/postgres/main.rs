@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a skipped test and a long run report themselves")]
 
+mod cli;
 #[path = "../support/cluster.rs"]
 mod cluster;
 mod conformance;

@@ -8,6 +8,7 @@ use steady_ledger::{
 };
 use tokio::runtime::Runtime;
 
+use crate::cluster::Cluster;
 use crate::{cluster, runtime};
 
 pub(crate) const SCHEMA: &str = "
@@ -49,6 +50,17 @@ impl Shop {
         let runtime = runtime();
         let ledger = runtime.block_on(PgLedger::open(&config, options)).unwrap();
         Some(Self { runtime, config, ledger })
+    }
+
+    /// As [`Shop::open`], on a server on which nobody else writes.
+    pub(crate) fn alone(test: &str, options: PgOptions) -> Option<(Cluster, Self)> {
+        let Some(cluster) = Cluster::start() else {
+            cluster::skip(test, "PostgreSQL with its server programs");
+            return None;
+        };
+        let (config, runtime) = (cluster.config("postgres"), runtime());
+        let ledger = runtime.block_on(PgLedger::open(&config, options)).unwrap();
+        Some((cluster, Self { runtime, config, ledger }))
     }
 
     pub(crate) async fn charge(&self, text: &str) -> Result<Executed<i64>, LedgerError> {

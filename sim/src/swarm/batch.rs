@@ -199,3 +199,32 @@ impl Sums {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::super::floor::{FLOOR, FROM, missing};
+    use super::super::journal::Check;
+    use super::{Sums, draw, play};
+
+    #[test]
+    fn a_second_run_that_is_another_is_a_failure() {
+        let script = draw(0, None);
+        let run = play(&script, false).expect("it runs");
+        let (mut same, mut other) = (Sums::default(), Sums::default());
+        same.add(0, &script, run.clone(), Some(run.hash));
+        other.add(0, &script, run.clone(), Some(run.hash ^ 1));
+        assert_eq!((same.report.run_twice, same.failed.len()), (1, 0));
+        assert_eq!(other.failed[&0].first().map(|broken| broken.check), Some(Check::SameRun));
+    }
+
+    #[test]
+    fn what_was_never_seen_is_missing_from_so_many_seeds_on() {
+        let mut seen: BTreeMap<&str, u64> = FLOOR.iter().map(|name| (*name, 1)).collect();
+        assert_eq!(missing(&seen, FROM), [""; 0]);
+        seen.remove("unknown");
+        assert_eq!(missing(&seen, FROM), ["unknown"]);
+        assert_eq!(missing(&seen, FROM - 1), [""; 0]);
+    }
+}

@@ -10,14 +10,18 @@ use steady_core::backoff::Jitter;
 use steady_core::deadline::Limits;
 use steady_core::id::ClientId;
 use steady_core::idempotency::Key;
-use steady_core::kernel::client::{CallError, Caller, ClientConfig, Driver, LinkEnd, Pending, Request, Turn};
+use steady_core::kernel::client::{
+    CallError, Caller, ClientConfig, Driver, LinkEnd, ListenEvent, Pending, Request, Turn,
+};
 use steady_core::kernel::{Link, Ports};
 use steady_core::retry::{BudgetConfig, Safety};
+use steady_core::subscription::{self, Filter};
 use steady_core::transport::Transport;
 
 use super::journal::{Check, Log};
 use super::mutant::Mutant;
 use super::script::{Shape, Tool, World};
+use super::server::Yard;
 use super::store::ORDER;
 use super::switch::Shared;
 
@@ -127,7 +131,8 @@ pub(super) fn request(world: &World, tool: Tool, order: usize) -> Request {
         Tool::Panic => ("panic", "\"ms\":0".to_owned()),
     };
     let params = format!("{{\"name\":\"{name}\",\"arguments\":{{\"{ORDER}\":{order},{arguments}}}}}");
-    let request = Request::raw("tools/call", params).attempts(world.attempts);
+    let more = u16::from(world.mutant == Some(Mutant::OneAttemptMore));
+    let request = Request::raw("tools/call", params).attempts(world.attempts + more);
     let request = match (safety(tool), tool) {
         (Safety::Safe, _) => request.safe(),
         (Safety::Unsafe, _) if world.mutant == Some(Mutant::ResendsUnsafe) => request.safe(),
@@ -161,7 +166,56 @@ pub(super) fn watch(
             }
             outcome => outcome,
         };
-        watch.ends(&outcome);
+        if mutant == Some(Mutant::Panics) && outcome.is_err() {
+            // Without the hook, which would print it.
+            std::panic::resume_unwind(Box::new("an application panics"));
+        }
+        if mutant == Some(Mutant::EndsTwice) {
+            watch.told.log.lock().ended(order, &outcome);
+        }
+        watch.ends(&outcome, mutant == Some(Mutant::NeverEnds));
+    }
+}
+
+/// A reader of a subscription: it knows the state of the list when it was told last, and reads it afresh after a gap.
+/// `None`: the client takes no subscription.
+pub(super) fn hears(
+    caller: &Caller,
+    jitter: Jitter,
+    name: (usize, u32),
+    yard: Arc<Yard>,
+    log: &Log,
+) -> Option<impl Future<Output = ()> + Send + use<>> {
+    let filter = Filter::parse("{\"toolsListChanged\":true}").ok()?;
+    let config = subscription::Config { reopen_after_end: true, ..subscription::Config::default() };
+    let mut listener = caller.listen(filter, config, jitter).ok()?;
+    log.lock().listens(name);
+    let over = Deaf { log: log.clone(), name };
+    Some(async move {
+        loop {
+            let event = listener.next().await;
+            let version = yard.version.load(Ordering::Relaxed);
+            match event {
+                ListenEvent::Notice(_) => over.log.lock().heard(name, version, "listen: notice"),
+                ListenEvent::Gap { .. } => {
+                    over.log.lock().heard(name, version, "listen: gap");
+                    listener.refetched();
+                }
+                ListenEvent::Ended(_) => return,
+            }
+        }
+    })
+}
+
+/// Says when a reader is gone.
+struct Deaf {
+    log: Log,
+    name: (usize, u32),
+}
+
+impl Drop for Deaf {
+    fn drop(&mut self) {
+        self.log.lock().hears_no_more(self.name);
     }
 }
 
@@ -180,9 +234,11 @@ struct Watch {
 }
 
 impl Watch {
-    fn ends(mut self, outcome: &Result<steady_core::kernel::client::Raw, CallError>) {
+    fn ends(mut self, outcome: &Result<steady_core::kernel::client::Raw, CallError>, silent: bool) {
         self.over = true;
-        self.told.log.lock().ended(self.order, outcome);
+        if !silent {
+            self.told.log.lock().ended(self.order, outcome);
+        }
     }
 }
 

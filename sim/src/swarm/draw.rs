@@ -76,6 +76,8 @@ struct Plan {
     tools: [u64; 10],
     keys: u32,
     next_call: u32,
+    /// Whether there are subscriptions. They take places of a server's requests.
+    listens: bool,
     events: Vec<Event>,
 }
 
@@ -112,7 +114,8 @@ pub fn draw(seed: u64, mutant: Option<Mutant>) -> Script {
         tools[0] = 1;
     }
     let keys = draw.of(&[1, 3, 10, 100], 10);
-    let mut plan = Plan { world, faults, tools, keys, next_call: 1, events: Vec::new() };
+    let listens = world.server_in_flight > 2 && draw.one_in(2);
+    let mut plan = Plan { world, faults, tools, keys, next_call: 1, listens, events: Vec::new() };
     let calls = CALLS.0 + draw.below(CALLS.1 - CALLS.0);
     let burst = draw.of(&[1, 2, 6, 20], 2);
     while u64::from(plan.next_call) <= calls {
@@ -168,8 +171,18 @@ impl Plan {
                 self.events.push(Event::Wait { ms });
             }
             2 => self.events.push(Event::Step { polls: 1 + draw.small(12) }),
+            3 if self.listens && draw.one_in(3) => self.listen(draw),
             _ => self.fault(draw),
         }
+    }
+
+    fn listen(&mut self, draw: &mut Draw) {
+        let (client, listen) = (draw.index(self.world.clients.len()), draw.small(2));
+        self.events.push(match draw.below(4) {
+            0 => Event::Unlisten { client, listen },
+            1 => Event::Listen { client, listen },
+            _ => Event::Change,
+        });
     }
 
     fn call(&mut self, draw: &mut Draw) {

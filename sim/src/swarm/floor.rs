@@ -1,6 +1,7 @@
 //! What has to happen in a run of many seeds, for it to mean something: every way in which things can end.
 
 use super::journal::Coverage;
+use super::script::Event;
 
 /// From so many seeds on.
 pub const FROM: u64 = 100;
@@ -31,6 +32,11 @@ pub const FLOOR: &[&str] = &[
     "ledger: refused by the business",
     "ledger: replayed",
     "link: closed by the server",
+    "listen: acknowledged",
+    "listen: cancellation accepted",
+    "listen: ended by the server",
+    "listen: gap",
+    "listen: notice",
     "link: connection refused",
     "link: failed",
     "link: no answer to server/discover",
@@ -65,4 +71,36 @@ pub(super) fn missing(coverage: &Coverage, seeds: u64) -> Vec<&'static str> {
         return Vec::new();
     }
     FLOOR.iter().filter(|name| !coverage.contains_key(**name)).copied().collect()
+}
+
+/// The kind of an event, for the coverage.
+pub(super) const fn name(event: &Event) -> &'static str {
+    match event {
+        Event::Call { .. } => "event: call",
+        Event::Cancel { .. } => "event: cancel",
+        Event::Drop { .. } => "event: drop",
+        Event::Listen { .. } => "event: listen",
+        Event::Unlisten { .. } => "event: unlisten",
+        Event::Change => "event: change",
+        Event::Wait { .. } => "event: wait",
+        Event::Step { .. } => "event: step",
+        Event::Delay { .. } => "event: delay",
+        Event::Hold { .. } => "event: hold",
+        Event::Release { .. } => "event: release",
+        Event::Cut { .. } => "event: cut",
+        Event::StopReading { .. } => "event: stop-reading",
+        Event::Read { .. } => "event: read",
+        Event::Freeze(_) => "event: freeze",
+        Event::Thaw(_) => "event: thaw",
+        Event::Crash(_) => "event: crash",
+        Event::DieInCommit { .. } => "event: die-in-commit",
+        Event::Drain(_) => "event: drain",
+        Event::Restart(_) => "event: restart",
+        Event::CrashClient { .. } => "event: crash-client",
+        Event::RestartClient { .. } => "event: restart-client",
+        Event::Close { .. } => "event: close",
+        Event::Clock { .. } => "event: clock",
+        Event::Double { .. } => "event: double",
+        Event::Disk { .. } => "event: disk",
+    }
 }

@@ -6,6 +6,7 @@
 
 mod book;
 mod calls;
+mod listens;
 mod rest;
 mod trace;
 mod wire;
@@ -67,6 +68,11 @@ pub enum Check {
     BufferBound,
     /// A handler ends within its grace period once nobody waits for it.
     Grace,
+    /// A subscription's first message is its acknowledgement, what follows is stamped with its id, and its end is a result
+    /// (rules L1, L2, L4 and C5).
+    ListenOrder,
+    /// When all is healed, every reader of a subscription hears of the last change (rule L5).
+    NothingMissed,
     /// When all is healed, a call is answered.
     AnsweredInCalm,
     /// When all is healed, the world comes to rest: nothing is in flight, nothing runs, nothing waits.
@@ -148,6 +154,8 @@ struct Served {
     shielded_until: Instant,
     finals: u32,
     progress: Option<f64>,
+    /// Of a subscription: whether it was acknowledged.
+    listen: Option<bool>,
 }
 
 /// A link, or one exchange of HTTP.
@@ -184,6 +192,9 @@ pub struct Journal {
     acknowledged: Vec<(usize, Receipt)>,
     thawed_at: BTreeMap<Server, Option<Instant>>,
     handlers: usize,
+    /// What each reader of a subscription knows.
+    listeners: BTreeMap<(usize, u32), u64>,
+    draining: BTreeSet<Server>,
     /// Requests that servers read.
     pub requests: u64,
     /// What happened how often.
@@ -220,6 +231,8 @@ impl Journal {
             acknowledged: Vec::new(),
             thawed_at: BTreeMap::new(),
             handlers: 0,
+            listeners: BTreeMap::new(),
+            draining: BTreeSet::new(),
             requests: 0,
             coverage: Coverage::new(),
             violations: Vec::new(),

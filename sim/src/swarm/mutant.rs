@@ -47,11 +47,27 @@ pub enum Mutant {
     PostsCancel,
     /// A client that says of a lost call that it was never sent.
     SaysNeverSent,
+    /// A client that uses an id again.
+    ReusesIds,
+    /// A client that makes an attempt more than it was given.
+    OneAttemptMore,
+    /// A client that tells the end of a call twice.
+    EndsTwice,
+    /// A client that does not tell the end of a call.
+    NeverEnds,
+    /// A client that panics when a call fails.
+    Panics,
+    /// A server that asks its client.
+    AsksClient,
+    /// A server that does not acknowledge a subscription.
+    ListensUnacknowledged,
+    /// A server that does not publish what changes.
+    LosesChanges,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 26] = [
         Self::AnswersAfterCancel,
         Self::IgnoresDisconnect,
         Self::AnswersTwice,
@@ -70,6 +86,14 @@ impl Mutant {
         Self::NoMaximum,
         Self::PostsCancel,
         Self::SaysNeverSent,
+        Self::ReusesIds,
+        Self::OneAttemptMore,
+        Self::EndsTwice,
+        Self::NeverEnds,
+        Self::Panics,
+        Self::AsksClient,
+        Self::ListensUnacknowledged,
+        Self::LosesChanges,
     ];
 
     /// Whether it is in the fake ledger, and nowhere in a real one.

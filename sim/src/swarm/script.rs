@@ -193,6 +193,22 @@ pub enum Event {
         /// The call.
         call: u32,
     },
+    /// A client subscribes to changes of a list.
+    Listen {
+        /// The client.
+        client: usize,
+        /// The name of the subscription, unique for the client.
+        listen: u32,
+    },
+    /// The application drops a subscription.
+    Unlisten {
+        /// The client.
+        client: usize,
+        /// The subscription.
+        listen: u32,
+    },
+    /// The list changes, and each server process publishes that.
+    Change,
     /// Time passes.
     Wait {
         /// How much, in milliseconds.
@@ -403,6 +419,8 @@ impl Event {
             Self::Call { client: of, tool, .. } => client(of).and_then(|()| tool.check()),
             Self::Cancel { client: of, .. }
             | Self::Drop { client: of, .. }
+            | Self::Listen { client: of, .. }
+            | Self::Unlisten { client: of, .. }
             | Self::Hold { client: of, .. }
             | Self::Release { client: of, .. }
             | Self::Cut { client: of }
@@ -414,6 +432,7 @@ impl Event {
             | Self::Double { client: of } => client(of),
             Self::Delay { client: of, ms } => client(of).and_then(|()| within("ms", ms, 0, LONGEST_MS)),
             Self::Wait { ms } | Self::Disk { ms } => within("ms", ms, 0, LONGEST_MS),
+            Self::Change => Ok(()),
             Self::Step { polls } => within("polls", polls, 0, 1_000_000),
             Self::Clock { ms } => within("ms", ms, -FURTHEST_MS, FURTHEST_MS),
             Self::Freeze(of)

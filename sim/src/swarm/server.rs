@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use steady_core::deadline::Limits;
 use steady_core::id::RequestId;
-use steady_core::kernel::{Answer, Call, Context, Outcome, Ports, ServerConfig, Service, Shutdown, Stats};
+use steady_core::kernel::{Answer, Call, Context, Hub, Outcome, Ports, ServerConfig, Service, Shutdown, Stats};
 use steady_core::rpc::{PROTOCOL_VERSION, RpcError, method};
 use steady_core::{coordinator, outbound};
 
@@ -25,6 +25,8 @@ use crate::world::{Group, Spawner};
 pub(super) struct Yard {
     /// How long a transaction waits before it begins, in milliseconds.
     pub(super) disk_ms: AtomicU64,
+    /// The state of what clients subscribe to.
+    pub(super) version: AtomicU64,
     /// Processes that have ended by themselves since the world looked.
     pub(super) exits: Mutex<VecDeque<Arc<Host>>>,
 }
@@ -39,6 +41,7 @@ pub(super) struct Host {
     pub(super) yard: Arc<Yard>,
     pub(super) store: Arc<dyn Store>,
     pub(super) config: ServerConfig,
+    pub(super) hub: Hub,
     pub(super) mutant: Option<Mutant>,
     /// How the next transaction ends, if the process dies in it.
     pub(super) death: Mutex<Option<Death>>,
@@ -183,6 +186,7 @@ impl Service for Bank {
             method::DISCOVER => Answer::Ready(Ok(format!(
                 "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{}}}}"
             ))),
+            method::LISTEN => self.host.hub.listen(&call, &cx),
             method::TOOLS_CALL => self.tool(&call, cx).unwrap_or_else(|error| Answer::Ready(Err(error))),
             other => Answer::Ready(Err(RpcError::method_not_found(other))),
         }

@@ -98,6 +98,9 @@ fn simpler(event: Event) -> Vec<Event> {
         }
         Event::Cancel { .. }
         | Event::Drop { .. }
+        | Event::Listen { .. }
+        | Event::Unlisten { .. }
+        | Event::Change
         | Event::Delay { .. }
         | Event::Hold { .. }
         | Event::Release { .. }
@@ -121,9 +124,10 @@ fn simpler(event: Event) -> Vec<Event> {
 
 /// Brings what is special of the world back to what is usual.
 fn smaller_world(best: &mut Script, fails: &mut impl FnMut(&Script) -> bool) {
-    let usual: [fn(&mut World); 12] = [
+    let usual: [fn(&mut World); 13] = [
         |world| world.ledger = Form::Memory,
         |world| world.replicas = 1,
+        |world| world.attempts = 1,
         |world| world.delay_ms = 1,
         |world| world.pipe_bytes = 65536,
         |world| world.server_in_flight = 256,

@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use steady_core::id::RequestId;
-use steady_core::kernel::{Connection, Exchange};
+use steady_core::kernel::{Connection, Exchange, Hub};
 use steady_core::rpc::{self, Message, encode, method};
 
 use super::journal::{Check, Log};
@@ -125,7 +125,10 @@ impl Switch {
                 Arc::new(super::store::NoStore)
             }
         };
-        self.log.lock().process("a server process starts");
+        let mut log = self.log.lock();
+        log.process("a server process starts");
+        log.starts_anew(server);
+        drop(log);
         Arc::new(Host {
             server,
             group,
@@ -135,6 +138,7 @@ impl Switch {
             yard: Arc::clone(&self.yard),
             store,
             config: config(&self.world),
+            hub: Hub::new(),
             mutant: self.world.mutant,
             death: Mutex::default(),
             gone: false.into(),
@@ -304,7 +308,15 @@ fn forged(log: &Log, link: usize, mutant: Option<Mutant>, message: &[u8]) -> Opt
         {
             Some(Vec::new())
         }
-        (Mutant::RepeatsProgress, Message::Notification { .. }) => Some(vec![text.clone(), text]),
+        (Mutant::AsksClient, Message::Response { id: Some(RequestId::Integer(_)), .. }) => {
+            Some(vec![text, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\",\"params\":{}}".to_owned()])
+        }
+        (Mutant::ListensUnacknowledged, Message::Notification { method, .. }) if method == method::ACKNOWLEDGED => {
+            Some(Vec::new())
+        }
+        (Mutant::RepeatsProgress, Message::Notification { method, .. }) if method == method::PROGRESS => {
+            Some(vec![text.clone(), text])
+        }
         _ => None,
     }
 }
@@ -335,7 +347,16 @@ impl Observer for ServerSide {
     }
 
     fn forges(&self) -> bool {
-        matches!(self.mutant, Some(Mutant::AnswersTwice | Mutant::DropsFinal | Mutant::RepeatsProgress))
+        matches!(
+            self.mutant,
+            Some(
+                Mutant::AnswersTwice
+                    | Mutant::DropsFinal
+                    | Mutant::RepeatsProgress
+                    | Mutant::AsksClient
+                    | Mutant::ListensUnacknowledged
+            )
+        )
     }
 }
 
@@ -362,22 +383,28 @@ impl Observer for ClientSide {
     }
 
     fn forge(&mut self, line: &str) -> Option<Vec<String>> {
-        Some(vec![with_new_key(line)])
+        Some(vec![forged_request(line, self.mutant).unwrap_or_else(|| line.to_owned())])
     }
 
     fn forges(&self) -> bool {
-        self.mutant == Some(Mutant::NewKey)
+        matches!(self.mutant, Some(Mutant::NewKey | Mutant::ReusesIds))
     }
 }
 
-/// Of a client that is broken on purpose: the same request under a key of its own.
-fn with_new_key(line: &str) -> String {
-    let Ok(Message::Request { id: RequestId::Integer(id), .. }) = rpc::parse(line) else { return line.to_owned() };
-    let Some(at) = line.find("\"key-") else { return line.to_owned() };
-    let (before, after) = line.split_at(at + 5);
+/// What a client that is broken on purpose sends instead of a request: the same under a key of its own, or under the id of
+/// the first.
+fn forged_request(line: &str, mutant: Option<Mutant>) -> Option<String> {
+    let Ok(Message::Request { id: RequestId::Integer(id), .. }) = rpc::parse(line) else { return None };
+    if mutant == Some(Mutant::ReusesIds) {
+        return Some(line.replacen(&format!("\"id\":{id},"), "\"id\":1,", 1));
+    }
+    if mutant != Some(Mutant::NewKey) {
+        return None;
+    }
+    let (before, after) = line.split_at(line.find("\"key-")? + 5);
     let digits = after.bytes().take_while(u8::is_ascii_digit).count();
     let (key, after) = after.split_at(digits);
-    format!("{before}{key}.{id}{after}")
+    Some(format!("{before}{key}.{id}{after}"))
 }
 
 /// Carries a client's POSTs to the replicas.
@@ -400,11 +427,12 @@ impl ClientWeb {
 
 impl Web for ClientWeb {
     fn post(&mut self, id: &RequestId, message: &str) -> Posted {
-        let forged = if self.mutant == Some(Mutant::NewKey) { Some(with_new_key(message)) } else { None };
+        let forged = forged_request(message, self.mutant);
         let message = forged.as_deref().unwrap_or(message);
         let shared = self.switch.clone();
         let mut switch = shared.lock();
-        let doubled = std::mem::take(&mut switch.paths[self.client].doubles);
+        // A stream that stays open is none that a proxy would ask for again.
+        let doubled = !message.contains(method::LISTEN) && std::mem::take(&mut switch.paths[self.client].doubles);
         let host = switch.route();
         let Some(host) = host else {
             let mut log = self.log.lock();

@@ -8,11 +8,15 @@ use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use steady_core::backoff::Jitter;
+use steady_core::id::ClientId;
 use steady_core::kernel::client::{Caller, Canceller};
 use steady_core::time::Instant;
 
 use super::client::{self, Told};
+use super::floor::name;
 use super::journal::{Check, Coverage, Log, Violation};
+use super::mutant::Mutant;
 use super::script::{Event, Form, Script, Server, Tool, Way, World};
 use super::server::Host;
 use super::store::{self, Death, WallClock};
@@ -52,6 +56,7 @@ struct Client {
     caller: Caller,
     gone: Arc<AtomicBool>,
     calls: BTreeMap<u32, (TaskId, Canceller)>,
+    listens: BTreeMap<u32, TaskId>,
 }
 
 struct System {
@@ -147,7 +152,8 @@ impl System {
         let Some(caller) = client::start(&self.switch, client, self.incarnations[client], &ports, &self.log) else {
             return client::refused(&self.log, client);
         };
-        self.clients[client] = Some(Client { group, caller, gone: Arc::default(), calls: BTreeMap::new() });
+        self.clients[client] =
+            Some(Client { group, caller, gone: Arc::default(), calls: BTreeMap::new(), listens: BTreeMap::new() });
     }
 
     fn apply(&mut self, event: Event) {
@@ -163,6 +169,14 @@ impl System {
                     self.executor.kill(task);
                 }
             }
+            Event::Listen { client, listen } => self.listen(client, listen),
+            Event::Unlisten { client, listen } => {
+                let state = self.clients.get_mut(client).and_then(Option::as_mut);
+                if let Some(task) = state.and_then(|state| state.listens.remove(&listen)) {
+                    self.executor.kill(task);
+                }
+            }
+            Event::Change => self.change(),
             Event::Wait { ms } => self.run_until(self.executor.now() + Duration::from_millis(ms)),
             Event::Step { polls } => self.step(polls),
             Event::Delay { client, ms } => {
@@ -229,6 +243,32 @@ impl System {
         self.clients.get(client)?.as_ref()?.calls.get(&call).cloned()
     }
 
+    fn listen(&mut self, client: usize, listen: u32) {
+        let Some(state) = self.clients.get_mut(client).and_then(Option::as_mut) else { return };
+        if state.listens.contains_key(&listen) {
+            return;
+        }
+        let yard = Arc::clone(&self.switch.lock().yard);
+        let jitter = Jitter::seeded(ClientId::new(client as u64), listen.into());
+        if let Some(hears) = client::hears(&state.caller, jitter, (client, listen), yard, &self.log) {
+            let task = self.executor.spawner().spawn(state.group, hears);
+            state.listens.insert(listen, task);
+        }
+    }
+
+    /// The list changes. Each process that runs publishes that when it comes to it.
+    fn change(&mut self) {
+        let switch = self.switch.lock();
+        switch.yard.version.fetch_add(1, Ordering::Relaxed);
+        if self.world.mutant == Some(Mutant::LosesChanges) {
+            return;
+        }
+        for host in switch.replicas.iter().chain(&switch.children).flatten() {
+            let hub = host.hub.clone();
+            switch.spawner.spawn(host.group, async move { hub.tools_changed() });
+        }
+    }
+
     fn freeze(&mut self, server: Server, frozen: bool) {
         let Some(group) = self.switch.lock().host(server).map(|host| host.group) else { return };
         self.log.lock().frozen(server, frozen);
@@ -255,6 +295,7 @@ impl System {
     fn drain(&mut self, server: Server) {
         let Some(host) = self.switch.lock().host(server).map(Arc::clone) else { return };
         host.config.shutdown.drain();
+        self.log.lock().drains(server);
         if matches!(server, Server::Replica(_)) {
             let end = host.ports.timer.now() + host.config.shutdown_limit + host.config.grace;
             self.executor.spawner().spawn(host.group, async move {
@@ -355,6 +396,7 @@ impl System {
     fn come_to_rest(&mut self) {
         self.heal();
         self.settle();
+        self.hear_of_a_change();
         self.ask_again();
         for client in 0..self.clients.len() {
             self.close_client(client);
@@ -395,6 +437,19 @@ impl System {
         }
     }
 
+    /// Every subscription is open again by now, and hears of what changes.
+    fn hear_of_a_change(&mut self) {
+        if self.log.lock().listeners() == 0 || self.stuck {
+            return;
+        }
+        // The longest pause between two requests to listen, and then some.
+        self.run_until(self.executor.now() + Duration::from_secs(20));
+        self.change();
+        self.run_until(self.executor.now() + Duration::from_millis(8 * self.world.delay_ms + 500));
+        let version = self.switch.lock().yard.version.load(Ordering::Relaxed);
+        self.log.lock().all_heard(version);
+    }
+
     fn heal(&mut self) {
         let servers = (0..self.world.clients.len()).map(Server::Child);
         for server in servers.chain((0..self.world.replicas).map(Server::Replica)) {
@@ -432,34 +487,5 @@ impl System {
         }
         let deadline = self.log.lock().last_deadline();
         self.run_until(deadline.max(self.executor.now()));
-    }
-}
-
-/// The kind of an event, for the coverage.
-const fn name(event: &Event) -> &'static str {
-    match event {
-        Event::Call { .. } => "event: call",
-        Event::Cancel { .. } => "event: cancel",
-        Event::Drop { .. } => "event: drop",
-        Event::Wait { .. } => "event: wait",
-        Event::Step { .. } => "event: step",
-        Event::Delay { .. } => "event: delay",
-        Event::Hold { .. } => "event: hold",
-        Event::Release { .. } => "event: release",
-        Event::Cut { .. } => "event: cut",
-        Event::StopReading { .. } => "event: stop-reading",
-        Event::Read { .. } => "event: read",
-        Event::Freeze(_) => "event: freeze",
-        Event::Thaw(_) => "event: thaw",
-        Event::Crash(_) => "event: crash",
-        Event::DieInCommit { .. } => "event: die-in-commit",
-        Event::Drain(_) => "event: drain",
-        Event::Restart(_) => "event: restart",
-        Event::CrashClient { .. } => "event: crash-client",
-        Event::RestartClient { .. } => "event: restart-client",
-        Event::Close { .. } => "event: close",
-        Event::Clock { .. } => "event: clock",
-        Event::Double { .. } => "event: double",
-        Event::Disk { .. } => "event: disk",
     }
 }

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use steady_core::kernel::Timer;
 use steady_core::kernel::client::{Driver, LinkEnd, LinkLoss, Turn};
+use steady_core::kernel::{EraLink, Eras, Timer};
 use tokio::sync::{oneshot, watch};
 
 use super::child::{self, Child, Exit, Streams};
@@ -24,7 +24,7 @@ use crate::line::LineLink;
 /// How long a link that ended waits for what the child's end says, and the other way round, before calls are settled.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-type PipeLink = LineLink<Reader, Writer>;
+type PipeLink = EraLink<LineLink<Reader, Writer>>;
 
 /// What a client of child processes is made of.
 struct Supervisor {
@@ -33,6 +33,7 @@ struct Supervisor {
     program: String,
     ladder: Ladder,
     max_answer: usize,
+    eras: Eras,
     stderr: Option<usize>,
     crashes: Crashes,
     timer: Arc<dyn Timer>,
@@ -75,6 +76,7 @@ pub(super) async fn start(
         program,
         ladder: command.ladder,
         max_answer: command.max_answer,
+        eras: command.config.eras,
         stderr: command.stderr,
         crashes: Crashes::new(command.restart, super::jitter()),
         timer: crate::ports::tokio_timer(),
@@ -102,7 +104,8 @@ impl Supervisor {
         let (input, output, errors) = pipes::open(streams)?;
         let errors = Tail::new(errors, self.stderr.unwrap_or_default());
         self.status.send_modify(|status| status.pid = Some(child.id()));
-        self.driver.attach(LineLink::new(output, input, self.max_answer));
+        let link = LineLink::new(output, input, self.max_answer);
+        self.driver.attach(EraLink::new(link, self.eras, Arc::clone(&self.timer)));
         Ok(Running { child, errors })
     }
 
@@ -252,7 +255,7 @@ impl Supervisor {
         let link = self.driver.take_link();
         self.driver.detach("the client was closed".to_owned(), String::new(), false);
         // Only the input is closed: a server that flushes its last answers must not meet a broken pipe.
-        let output = link.map(LineLink::into_reader);
+        let output = link.map(|link| link.into_inner().into_reader());
         let mut output = Tail::new(output, 0);
         let mut running = running;
         running.child.stop();

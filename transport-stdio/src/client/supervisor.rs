@@ -4,8 +4,8 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use steady_core::kernel::Link;
 use steady_core::kernel::client::{CallError, Driver, LinkLoss, Turn};
+use steady_core::kernel::{EraLink, Link};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{oneshot, watch};
 
@@ -60,7 +60,7 @@ pub(super) async fn started(ready: oneshot::Receiver<Result<(), LinkLoss>>) -> R
 
 /// Runs a client that has one link.
 pub(super) async fn attach<R, W>(
-    mut driver: Driver<LineLink<R, W>>,
+    mut driver: Driver<EraLink<LineLink<R, W>>>,
     status: watch::Sender<Status>,
 ) -> Result<(), StartError>
 where

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use steady_stdio::client::Eras;
 use steady_stdio::client::{CallError, Client, ClientConfig, LinkLoss, Request, StartError, config};
 use steady_stdio::steady_core::client::Config;
 use steady_stdio::steady_core::idempotency::Key;
@@ -311,12 +312,38 @@ fn a_server_of_another_revision_is_told_apart() {
         ] {
             let (mut raw, stream) = Raw::pair();
             let (reader, writer) = stream.into_split();
-            let attaching = tokio::spawn(Client::attach(reader, writer, config(), 1 << 20));
+            let modern = ClientConfig { eras: Eras::Modern, ..config() };
+            let attaching = tokio::spawn(Client::attach(reader, writer, modern, 1 << 20));
             let id = raw.heard()["id"].clone();
             raw.say(&format!(r#"{{"jsonrpc":"2.0","id":{id},{answer}}}"#));
             let error = attaching.await.expect("no panic").expect_err("it does not fit").to_string();
             assert!(error.contains(expected), "{error}");
         }
+    });
+}
+
+#[test]
+fn a_server_of_an_older_revision_is_spoken_to_after_a_handshake() {
+    run(async {
+        let (mut raw, stream) = Raw::pair();
+        let (reader, writer) = stream.into_split();
+        let attaching = tokio::spawn(Client::attach(reader, writer, config(), 1 << 20));
+        let id = raw.heard()["id"].clone();
+        raw.say(&format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32601,"message":"unknown method"}}}}"#));
+        let shakes = raw.heard();
+        assert_eq!(
+            (&shakes["method"], &shakes["params"]["protocolVersion"]),
+            (&"initialize".into(), &"2025-11-25".into())
+        );
+        let result = r#"{"protocolVersion":"2025-03-26","capabilities":{},"serverInfo":{"name":"old","version":"1"}}"#;
+        raw.say(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, shakes["id"]));
+        assert_eq!(raw.heard()["method"], "notifications/initialized");
+        let client = attaching.await.expect("no panic").expect("it is up");
+        let call = client.call(tool("echo", "{}"));
+        let sent = raw.heard();
+        assert!(sent["params"]["_meta"].get("io.modelcontextprotocol/protocolVersion").is_none(), "{sent}");
+        raw.say(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{{"content":[]}}}}"#, sent["id"]));
+        assert!(call.await.is_ok());
     });
 }
 

@@ -338,7 +338,7 @@ fn bench_smoke(cx: &mut Context) -> Result<(), Error> {
         return Err(Error::check("no package has a [[bench]] target, so nothing is measured"));
     }
     cx.say(&format!("benchmarks: {}", benches.join(", ")));
-    let command = Command::line("cargo bench --workspace");
+    let command = Command::line("cargo bench --workspace --all-features");
     cx.run(&command.args(["--bench", "*", "--", "--test"])).map(drop)
 }
 

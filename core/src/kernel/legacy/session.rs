@@ -339,9 +339,10 @@ fn level_of(params: Option<&RawValue>) -> Result<Level, RpcError> {
         .ok_or_else(|| RpcError::invalid_params("params.level must be one of the levels from debug to emergency"))
 }
 
-fn read_error(error: &RawValue) -> RpcError {
+/// Reads an error object of a peer.
+pub(super) fn read_error(error: &RawValue) -> RpcError {
     let [number, message] = members(error.get(), &["code", "message"]).unwrap_or_default();
     let number = number.and_then(|json| json.parse().ok()).unwrap_or(code::INTERNAL_ERROR);
     let message = message.and_then(text);
-    RpcError::new(number, message.as_deref().unwrap_or("the client's error has no text"))
+    RpcError::new(number, message.as_deref().unwrap_or("the error has no text"))
 }

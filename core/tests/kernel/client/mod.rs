@@ -1,6 +1,7 @@
 //! The client's loop over a virtual link and clock: to the nanosecond, what the caller hears and what the server reads.
 
 mod changes;
+mod eras;
 mod links;
 mod listens;
 #[cfg(feature = "metrics")]

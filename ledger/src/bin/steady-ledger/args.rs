@@ -35,7 +35,7 @@ pub(crate) enum Command {
         after_help = "Examples:\n  steady-ledger inspect shop.db\n  steady-ledger inspect shop.db --keys --state in_doubt"
     )]
     Inspect {
-        /// The ledger.
+        /// The ledger: a file, or postgres://..
         file: PathBuf,
         /// List keys too.
         #[arg(long)]
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     },
     /// Shows what is known of a key. Exit code 1 if nothing is.
     Reconcile {
-        /// The ledger.
+        /// The ledger: a file, or postgres://..
         file: PathBuf,
         #[command(flatten)]
         key: KeyArgs,
@@ -72,7 +72,7 @@ pub(crate) enum Command {
                             --committed '{\"charge\":\"ch_1\"}' --actor ops@example.com --note 'seen in the dashboard'"
     )]
     Resolve {
-        /// The ledger.
+        /// The ledger: a file, or postgres://..
         file: PathBuf,
         #[command(flatten)]
         key: KeyArgs,
@@ -89,7 +89,7 @@ pub(crate) enum Command {
     /// keys stay and are refused. What is open is put in doubt once its lease is over, and never deleted. Unused pages are
     /// given back to the file system.
     Gc {
-        /// The ledger.
+        /// The ledger: a file, or postgres://..
         file: PathBuf,
         /// At most so many rows.
         #[arg(long, default_value_t = u32::MAX, hide_default_value = true, value_name = "N")]
@@ -97,17 +97,29 @@ pub(crate) enum Command {
     },
     /// Checks the whole file: pages, references, and every result against its digest. Exit code 1 if it is not sound.
     Verify {
-        /// The ledger.
+        /// The ledger: a file, or postgres://..
         file: PathBuf,
     },
     /// Copies the ledger to a new file, while it is used.
     ///
     /// The copy does not know what ran after it: restored, it would run those keys again.
     Backup {
-        /// The ledger.
+        /// The ledger: a file, or postgres://..
         file: PathBuf,
         /// The new file.
         to: PathBuf,
+    },
+    /// Moves a ledger from a file to an empty one on PostgreSQL, offline: the file is locked meanwhile. Every row is read
+    /// back; the numbers and the digests of both sides are printed. The application's own tables stay where they are.
+    ///
+    /// Stop the program first, and never start it on the file again: what runs in the database would run once more there.
+    #[cfg(feature = "postgres")]
+    #[command(after_help = "Example:\n  steady-ledger migrate shop.db postgres://steady@/shop?host=/run/postgresql")]
+    Migrate {
+        /// The file.
+        file: PathBuf,
+        /// The database: postgres://..
+        url: PathBuf,
     },
 }
 

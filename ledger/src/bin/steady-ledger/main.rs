@@ -3,8 +3,11 @@
 
 mod args;
 mod bar;
+#[cfg(feature = "postgres")]
+mod database;
 mod run;
 mod show;
+mod store;
 
 use std::process::ExitCode;
 

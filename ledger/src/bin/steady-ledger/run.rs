@@ -9,11 +9,12 @@ use std::process::ExitCode;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use steady_ledger::admin::{Checked, KeyFilter, KeyRow, MessageRow, Overview, state_name};
-use steady_ledger::{Collected, Executor, Key, Ledger, LiveTask, Opening, Options, Resolved, Scope, Secret, TaskError};
+use steady_ledger::{Collected, Key, LiveTask, Resolved, Scope, Secret, TaskError};
 
 use crate::args::{Cli, Command, KeyArgs, Outcome};
 use crate::bar::{advance, bar};
 use crate::show::{plain, print, table, time};
+use crate::store::Store;
 
 /// How many messages and tasks that wait for a decision are listed.
 const MAX_DOUBTS: u32 = 100;
@@ -28,7 +29,8 @@ type Done = Result<ExitCode, Box<dyn Error>>;
 
 pub(crate) fn run(cli: &Cli) -> Done {
     let json = cli.json;
-    let open = |file: &Path| open(file, cli.secret_file.as_deref());
+    let secret = || cli.secret_file.as_deref().map(read_secret).transpose();
+    let open = |file: &Path| Store::open(file, secret()?);
     match &cli.command {
         Command::Inspect { file, keys, state, principal, operation, limit } => {
             let filter = KeyFilter {
@@ -43,25 +45,9 @@ pub(crate) fn run(cli: &Cli) -> Done {
         Command::Gc { file, limit } => gc(json, &open(file)?, *limit),
         Command::Verify { file } => verify(json, &open(file)?),
         Command::Backup { file, to } => backup(json, &open(file)?, to),
+        #[cfg(feature = "postgres")]
+        Command::Migrate { file, url } => crate::database::migrate(json, file, url, secret()?),
     }
-}
-
-fn open(file: &Path, secret_file: Option<&Path>) -> Result<Ledger, Box<dyn Error>> {
-    if !file.try_exists().map_err(|error| format!("cannot look at {}: {error}", file.display()))? {
-        return Err(format!("{} does not exist: give the path of a ledger", file.display()).into());
-    }
-    let secret = secret_file.map(read_secret).transpose()?;
-    let options = Options { opening: Opening::Existing, executor: Executor::Inline, secret, ..Options::default() };
-    let ledger = Ledger::open(file, options);
-    ledger.map_err(|error| -> Box<dyn Error> { Box::new(InFile { file: file.display().to_string(), error }) })
-}
-
-/// An error with the file that it is about.
-#[derive(Debug, thiserror::Error)]
-#[error("{file}: {error}")]
-struct InFile {
-    file: String,
-    error: steady_ledger::LedgerError,
 }
 
 fn read_secret(file: &Path) -> Result<Secret, Box<dyn Error>> {
@@ -113,9 +99,9 @@ impl From<LiveTask> for DoubtfulTask {
     }
 }
 
-fn inspect(json: bool, ledger: &Ledger, keys: Option<(KeyFilter, u32)>) -> Done {
+fn inspect(json: bool, ledger: &Store, keys: Option<(KeyFilter, u32)>) -> Done {
     let listed = keys.map(|(filter, limit)| ledger.keys(&filter, limit)).transpose()?;
-    let tasks_in_doubt = ledger.tasks().in_doubt(None, MAX_DOUBTS)?.into_iter().map(DoubtfulTask::from).collect();
+    let tasks_in_doubt = ledger.tasks_in_doubt(MAX_DOUBTS)?.into_iter().map(DoubtfulTask::from).collect();
     let stuck_messages = ledger.stuck_messages(MAX_DOUBTS)?;
     let inspected = Inspected { overview: ledger.overview()?, stuck_messages, tasks_in_doubt, listed };
     print(json, &inspected, |Inspected { overview, stuck_messages, tasks_in_doubt, listed }| {
@@ -195,7 +181,7 @@ struct KnownState {
     expires_ms: i64,
 }
 
-fn reconcile(json: bool, ledger: &Ledger, key: &KeyArgs, with_result: bool) -> Done {
+fn reconcile(json: bool, ledger: &Store, key: &KeyArgs, with_result: bool) -> Done {
     let (scope, key) = key.parse()?;
     let state = ledger.reconcile(&scope, &key)?.map(|found| KnownState {
         state: state_name(found.state),
@@ -244,7 +230,7 @@ struct Settled<'a> {
     resolved: &'a str,
 }
 
-fn resolve(json: bool, ledger: &Ledger, key: &KeyArgs, outcome: &Outcome, actor: &str, note: &str) -> Done {
+fn resolve(json: bool, ledger: &Store, key: &KeyArgs, outcome: &Outcome, actor: &str, note: &str) -> Done {
     let (scope, key) = key.parse()?;
     let read = |option: &str, text: &str| -> Result<serde_json::Value, String> {
         serde_json::from_str(text).map_err(|error| format!("--{option} is no JSON: {error}"))
@@ -273,13 +259,13 @@ struct Gone {
 
 impl Gone {
     /// Tasks that are over go before their keys can.
-    fn of_tasks(ledger: &Ledger, limit: u32) -> Result<Self, TaskError> {
+    fn of_tasks(ledger: &Store, limit: u32) -> Result<Self, TaskError> {
         let mut gone = Self::default();
         loop {
-            let doubts = ledger.tasks().expire_leases(TASKS)?;
+            let doubts = ledger.expire_leases(TASKS)?;
             gone.tasks_in_doubt += doubts;
             let left = limit.saturating_sub(u32::try_from(gone.tasks).unwrap_or(u32::MAX));
-            let tasks = ledger.tasks().collect_expired(left.min(TASKS))?;
+            let tasks = ledger.collect_expired(left.min(TASKS))?;
             gone.tasks += tasks;
             if doubts == 0 && tasks == 0 {
                 return Ok(gone);
@@ -288,7 +274,7 @@ impl Gone {
     }
 }
 
-fn gc(json: bool, ledger: &Ledger, limit: u32) -> Done {
+fn gc(json: bool, ledger: &Store, limit: u32) -> Done {
     let Gone { tasks, tasks_in_doubt, .. } = Gone::of_tasks(ledger, limit)?;
     let limit = limit.saturating_sub(u32::try_from(tasks).unwrap_or(u32::MAX));
     let bar = bar("rows");
@@ -329,7 +315,7 @@ fn gc(json: bool, ledger: &Ledger, limit: u32) -> Done {
     Ok(ExitCode::SUCCESS)
 }
 
-fn verify(json: bool, ledger: &Ledger) -> Done {
+fn verify(json: bool, ledger: &Store) -> Done {
     let bar = bar("keys");
     let checked = ledger.check(|done, all| advance(&bar, done, all))?;
     bar.finish_and_clear();
@@ -351,7 +337,7 @@ struct BackedUp {
     bytes: u64,
 }
 
-fn backup(json: bool, ledger: &Ledger, to: &Path) -> Done {
+fn backup(json: bool, ledger: &Store, to: &Path) -> Done {
     let bar = bar("pages");
     ledger.backup(to, |done, all| advance(&bar, done, all))?;
     bar.finish_and_clear();

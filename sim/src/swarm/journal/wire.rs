@@ -45,6 +45,9 @@ impl Journal {
         *newest = id.max(*newest);
         self.demand(fresh, Check::FreshId, || format!("client {client} sent id {id} again, or out of order"));
         self.conns[link].sent.insert(id);
+        if method == method::LISTEN {
+            return self.count("client: subscriptions/listen");
+        }
         let order = number_after(line, "\"order\":").and_then(|order| usize::try_from(order).ok());
         let Some(order) = order.filter(|order| *order < self.orders.len() && method == method::TOOLS_CALL) else {
             return self.broken(Check::ServerSpeaksWhenAsked, format!("a request that nobody made: {line}"));
@@ -99,7 +102,7 @@ impl Journal {
     pub(in super::super) fn server_read(&mut self, link: usize, line: &str) {
         self.trace.note(self.now, Seen::ServerRead, link as u64, 0, line.as_bytes());
         match rpc::parse(line) {
-            Ok(Message::Request { id, .. }) => {
+            Ok(Message::Request { id, method, .. }) => {
                 self.requests += 1;
                 let order = number_after(line, "\"order\":").and_then(|order| usize::try_from(order).ok());
                 if let Some(order) = order.and_then(|order| self.orders.get_mut(order)) {
@@ -107,7 +110,8 @@ impl Journal {
                 }
                 let now = self.now;
                 if let RequestId::Integer(id) = id {
-                    self.conns[link].served.insert(id, Served::new(now));
+                    let listen = (method == method::LISTEN).then_some(false);
+                    self.conns[link].served.insert(id, Served { listen, ..Served::new(now) });
                 }
             }
             Ok(Message::Notification { params: Some(params), .. }) => {
@@ -123,6 +127,9 @@ impl Journal {
     /// Whether a cancellation is accepted is a matter of what was seen: the request is here, its handler has not answered,
     /// and no clock of the server can have ended it.
     fn cancellation_came(&mut self, link: usize, id: i64) {
+        if self.listen_cancelled(link, id) {
+            return;
+        }
         let (now, moment) = (self.now, self.moment());
         let max = std::time::Duration::from_millis(self.world.server_max_ms);
         let idle = Some(self.world.server_idle_ms).filter(|ms| *ms > 0).map(std::time::Duration::from_millis);
@@ -167,6 +174,9 @@ impl Journal {
                 };
                 self.progress_left(link, mark, id, value);
             }
+            Ok(Message::Notification { method, params: Some(params) }) => {
+                self.listen_wrote(link, mark, &method, params.get());
+            }
             Ok(Message::Request { .. } | Message::Notification { .. }) | Err(_) => {
                 self.broken(Check::ServerSpeaksWhenAsked, format!("a server sent: {line}"));
             }
@@ -200,7 +210,7 @@ impl Journal {
         self.check_silence(link, mark, id, cancelled);
     }
 
-    fn check_silence(&mut self, link: usize, mark: u64, id: i64, cancelled: Option<u64>) {
+    pub(super) fn check_silence(&mut self, link: usize, mark: u64, id: i64, cancelled: Option<u64>) {
         let silent = cancelled.is_none_or(|cancelled| mark < cancelled);
         self.demand(silent, Check::SilenceAfterCancel, || {
             format!("link {link}: a message of request {id} started after its cancellation was accepted")
@@ -274,11 +284,12 @@ impl Served {
             shielded_until: Instant::ZERO,
             finals: 0,
             progress: None,
+            listen: None,
         }
     }
 }
 
-fn integer(id: &RequestId) -> Option<i64> {
+pub(super) fn integer(id: &RequestId) -> Option<i64> {
     match id {
         RequestId::Integer(id) => Some(*id),
         RequestId::String(_) => None,
@@ -286,7 +297,7 @@ fn integer(id: &RequestId) -> Option<i64> {
 }
 
 /// The number that stands behind a name.
-fn number_after(line: &str, name: &str) -> Option<u64> {
+pub(super) fn number_after(line: &str, name: &str) -> Option<u64> {
     let rest = line.get(line.find(name)? + name.len()..)?;
     let end = rest.bytes().position(|byte| !byte.is_ascii_digit()).unwrap_or(rest.len());
     rest.get(..end)?.parse().ok()

@@ -1,0 +1,354 @@
+//! A link to a server of either era, which looks to the client's loop like one to a modern server.
+//!
+//! ```text
+//!   Driver ── modern messages ──► EraLink ── as they are, or as the server's revision has them ──► Link
+//! ```
+//!
+//! The loop's `server/discover` is the probe. Its result, or an error that only the modern revision has, says that the
+//! server is modern, and from then on every byte passes as it is. Anything else, or silence, is followed by `initialize`;
+//! what the server says of itself there becomes the answer to the probe. The era holds as long as the link.
+//!
+//! A question of such a server ends the call that it belongs to with a demand for input, as the modern revision has it; the
+//! call's next round carries the answer, and takes over what the server still sends for the first. On a link that is shared
+//! by all calls nothing says which call a question belongs to: it goes to the newest that may be asked.
+
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::sync::Arc as StdArc;
+use alloc::vec::Vec;
+use core::task::{Context, Poll};
+use core::time::Duration;
+use std::io;
+
+use super::calls::Calls;
+use crate::id::RequestId;
+use crate::kernel::engine::Eras;
+use crate::kernel::port::{BoxFuture, Link, Received, Timer};
+use crate::legacy::{Revision, method as legacy};
+use crate::rpc::{self, Body, Message, PROTOCOL_VERSION, RpcError, code, encode, members, method, text};
+
+/// How long a server may be silent on the probe before it counts as one of the older ones.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A link whose server may be of either era. See the module's text.
+pub struct EraLink<L> {
+    inner: L,
+    eras: Eras,
+    timer: StdArc<dyn Timer>,
+    state: State,
+    /// What waits to be written to the server.
+    out: Vec<u8>,
+    written: usize,
+    /// What waits to be read by the loop.
+    ready: VecDeque<String>,
+    /// What is lent to it.
+    current: String,
+}
+
+enum State {
+    /// Nothing was sent.
+    Fresh,
+    Probing {
+        probe: Probe,
+        patience: BoxFuture<()>,
+    },
+    Shaking {
+        probe: Probe,
+    },
+    Modern,
+    Legacy(Calls),
+}
+
+/// The loop's own first request.
+#[derive(Clone)]
+struct Probe {
+    id: RequestId,
+    /// What the client says of itself, JSON texts.
+    capabilities: String,
+    info: String,
+}
+
+/// The id of the handshake: none of the loop's.
+const HANDSHAKE: &str = "initialize";
+
+impl<L: Link> EraLink<L> {
+    /// Over this link. `eras`: which are spoken.
+    pub fn new(inner: L, eras: Eras, timer: StdArc<dyn Timer>) -> Self {
+        let state = if eras == Eras::Modern { State::Modern } else { State::Fresh };
+        let (out, ready, current) = (Vec::new(), VecDeque::new(), String::new());
+        Self { inner, eras, timer, state, out, written: 0, ready, current }
+    }
+
+    /// The link below.
+    pub fn into_inner(self) -> L {
+        self.inner
+    }
+
+    /// Begins the handshake in place of the probe.
+    fn shake(&mut self, probe: Probe) {
+        let Probe { capabilities, info, .. } = &probe;
+        let params = alloc::format!(
+            "{{\"protocolVersion\":\"{}\",\"capabilities\":{capabilities},\"clientInfo\":{info}}}",
+            Revision::LATEST
+        );
+        self.say(|out| encode::request(out, &HANDSHAKE.into(), method::INITIALIZE, &params));
+        self.state = State::Shaking { probe };
+    }
+
+    fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
+        self.out.extend_from_slice(L::BEFORE);
+        write(&mut self.out);
+        self.out.extend_from_slice(L::AFTER);
+    }
+
+    /// Writes what waits; ready when nothing does.
+    fn poll_out(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.written < self.out.len() {
+            match self.inner.poll_send(cx, &self.out[self.written..]) {
+                Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => self.written += count,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        self.out.clear();
+        self.written = 0;
+        Poll::Ready(Ok(()))
+    }
+
+    /// What a server sent before its era was known: whether the loop is to read it.
+    fn hear_first(&mut self, text: &str) -> bool {
+        // The loop counts what is none.
+        let Ok(message) = rpc::parse(text) else { return true };
+        match (message, &self.state) {
+            (Message::Response { id: Some(id), body }, State::Probing { probe, .. }) if id == probe.id => {
+                let probe = probe.clone();
+                if is_modern(&body) {
+                    self.state = State::Modern;
+                    return true;
+                }
+                self.shake(probe);
+                false
+            }
+            (Message::Response { id: Some(id), body }, State::Shaking { probe }) if id == HANDSHAKE.into() => {
+                let probe = probe.clone();
+                self.shaken(&probe, &body);
+                false
+            }
+            // One that could not read the probe says so without its id.
+            (Message::Response { id: None, body: Body::Error(_) }, State::Probing { probe, .. }) => {
+                let probe = probe.clone();
+                self.shake(probe);
+                false
+            }
+            (Message::Request { id, method, .. }, State::Shaking { .. }) => {
+                self.say(|out| {
+                    if method == legacy::PING {
+                        encode::result(out, &id, "{}");
+                    } else {
+                        let error = RpcError::new(code::INVALID_REQUEST, "the handshake is not over");
+                        encode::error(out, Some(&id), &error);
+                    }
+                });
+                false
+            }
+            // A modern server asks nothing, and who it is is not known yet: the loop counts it.
+            (Message::Response { .. } | Message::Notification { .. } | Message::Request { .. }, _) => true,
+        }
+    }
+
+    /// The server answered the handshake: the probe is answered with what it said.
+    fn shaken(&mut self, probe: &Probe, body: &Body<'_>) {
+        let mut answer = Vec::new();
+        let refused = |answer: &mut Vec<u8>, error: &RpcError| encode::error(answer, Some(&probe.id), error);
+        match body {
+            Body::Error(error) => {
+                let error = super::session::read_error(error);
+                refused(&mut answer, &error);
+            }
+            Body::Result(result) => match discovered(result.get()) {
+                Ok((revision, result)) => {
+                    self.say(|out| encode::notification(out, legacy::INITIALIZED, "{}"));
+                    encode::result(&mut answer, &probe.id, &result);
+                    self.state = State::Legacy(Calls::new(revision, probe.capabilities.clone(), result));
+                }
+                Err(version) => {
+                    let what = alloc::format!("the server speaks revision {version:?}, which this client does not");
+                    refused(&mut answer, &RpcError::new(code::INVALID_REQUEST, what));
+                }
+            },
+        }
+        self.ready.push_back(String::from_utf8(answer).unwrap_or_default());
+    }
+}
+
+/// What an initialize result is as an answer to `server/discover`; or the version that is not spoken here.
+fn discovered(result: &str) -> Result<(Revision, String), String> {
+    let names = ["protocolVersion", "capabilities", "serverInfo", "instructions"];
+    let [version, capabilities, info, instructions] = members(result, &names).unwrap_or_default();
+    let version = version.and_then(text).unwrap_or_default();
+    let revision = Revision::of(&version).ok_or_else(|| String::from(&*version))?;
+    let mut out = alloc::format!(
+        "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{},\"ttlMs\":0,\"cacheScope\":\"private\"",
+        capabilities.unwrap_or("{}")
+    );
+    if let Some(instructions) = instructions {
+        out.push_str(",\"instructions\":");
+        out.push_str(instructions);
+    }
+    if let Some(info) = info {
+        out.push_str(",\"_meta\":{\"io.modelcontextprotocol/serverInfo\":");
+        out.push_str(info);
+        out.push('}');
+    }
+    out.push('}');
+    Ok((revision, out))
+}
+
+/// Whether only a modern server answers the probe so.
+fn is_modern(body: &Body<'_>) -> bool {
+    match body {
+        Body::Result(result) => members(result.get(), &["supportedVersions"]).is_some_and(|[named]| named.is_some()),
+        Body::Error(error) => {
+            let [number, data] = members(error.get(), &["code", "data"]).unwrap_or_default();
+            let supported = data.and_then(|data| members(data, &["supported"])).and_then(|[supported]| supported);
+            match number.and_then(|number| number.parse().ok()) {
+                Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY) => true,
+                // One that names older revisions only can be spoken to by a handshake only.
+                Some(code::UNSUPPORTED_VERSION) => !supported.is_some_and(|supported| {
+                    !supported.contains(PROTOCOL_VERSION)
+                        && Revision::NAMES.iter().any(|name| supported.contains(&alloc::format!("\"{name}\"")))
+                }),
+                Some(_) | None => false,
+            }
+        }
+    }
+}
+
+/// Reads the loop's probe.
+fn probe(message: &str) -> Option<Probe> {
+    let Ok(Message::Request { id, method, params }) = rpc::parse(message) else { return None };
+    if method != method::DISCOVER {
+        return None;
+    }
+    let [meta] = members(params?.get(), &["_meta"])?;
+    let names = ["io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/clientInfo"];
+    let [capabilities, info] = members(meta?, &names)?;
+    Some(Probe { id, capabilities: capabilities?.into(), info: info?.into() })
+}
+
+impl<L: Link> Link for EraLink<L> {
+    const BEFORE: &'static [u8] = L::BEFORE;
+    const AFTER: &'static [u8] = L::AFTER;
+
+    fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Received<'_>> {
+        if matches!(self.state, State::Modern) {
+            return self.inner.poll_recv(cx);
+        }
+        loop {
+            if let Some(ready) = self.ready.pop_front() {
+                self.current = ready;
+                return Poll::Ready(Received::Message(&self.current));
+            }
+            if let State::Probing { probe, patience } = &mut self.state
+                && patience.as_mut().poll(cx).is_ready()
+            {
+                let probe = probe.clone();
+                self.shake(probe);
+                // Nobody else writes it.
+                cx.waker().wake_by_ref();
+            }
+            let message = match self.inner.poll_recv(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Received::Message(text)) => String::from(text),
+                Poll::Ready(Received::Bad(bad)) => return Poll::Ready(Received::Bad(bad)),
+                Poll::Ready(Received::Unanswered(id, end)) => return Poll::Ready(Received::Unanswered(id, end)),
+                Poll::Ready(Received::Closed) => return Poll::Ready(Received::Closed),
+                Poll::Ready(Received::Failed(error)) => return Poll::Ready(Received::Failed(error)),
+            };
+            if let State::Legacy(calls) = &mut self.state {
+                let mut say = Vec::new();
+                calls.hear(&message, &mut self.ready, &mut say);
+                say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
+            } else if self.hear_first(&message) {
+                self.current = message;
+                return Poll::Ready(Received::Message(&self.current));
+            }
+        }
+    }
+
+    fn oversize_answer(&mut self) -> Option<RequestId> {
+        let id = self.inner.oversize_answer()?;
+        match &mut self.state {
+            State::Legacy(calls) => Some(calls.answered(&id)),
+            State::Fresh | State::Probing { .. } | State::Shaking { .. } | State::Modern => Some(id),
+        }
+    }
+
+    fn close_stream(&mut self, request: &RequestId) {
+        self.inner.close_stream(request);
+    }
+
+    fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.inner.poll_ahead(cx)
+    }
+
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        if matches!(self.state, State::Modern) {
+            return self.inner.poll_send(cx, bytes);
+        }
+        match self.poll_out(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+            Poll::Pending => return Poll::Pending,
+        }
+        let message = &bytes[L::BEFORE.len()..];
+        let Some(end) = message.windows(L::AFTER.len()).position(|at| at == L::AFTER) else {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        };
+        let (whole, message) = (L::BEFORE.len() + end + L::AFTER.len(), &message[..end]);
+        let Ok(message) = core::str::from_utf8(message) else {
+            return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
+        };
+        if let State::Legacy(calls) = &mut self.state {
+            let mut say = Vec::new();
+            calls.say(message, &mut self.ready, &mut say);
+            say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
+            if !self.ready.is_empty() {
+                // What is answered here is read in the next turn.
+                cx.waker().wake_by_ref();
+            }
+            return Poll::Ready(Ok(whole));
+        }
+        match probe(message) {
+            // A loop that does not probe speaks the modern revision, whoever is there.
+            None => {
+                self.state = State::Modern;
+                return self.inner.poll_send(cx, bytes);
+            }
+            Some(probe) if self.eras == Eras::Legacy => self.shake(probe),
+            Some(probe) => {
+                self.say(|out| out.extend_from_slice(message.as_bytes()));
+                let patience = self.timer.sleep_until(self.timer.now() + PATIENCE);
+                self.state = State::Probing { probe, patience };
+                // Its patience is watched where messages are read.
+                cx.waker().wake_by_ref();
+            }
+        }
+        Poll::Ready(Ok(whole))
+    }
+
+    fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.poll_out(cx) {
+            Poll::Ready(Ok(())) => self.inner.poll_flush(cx),
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl<L> core::fmt::Debug for EraLink<L> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EraLink").field("modern", &matches!(self.state, State::Modern)).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,270 @@
+//! A client on a link whose server may be of either era: what it asks first, and what it says to an older one.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use serde_json::{Value, json};
+use steady_core::kernel::client::{CallError, Caller, ClientConfig, Driver, LinkEnd, ListenEvent, Request, Turn};
+use steady_core::kernel::{EraLink, Eras};
+use steady_core::subscription::{self, Filter};
+
+use super::super::ms;
+use super::super::support::{Driven, VirtualLink, World};
+use super::{config, jitter};
+
+struct Loop(Driver<EraLink<VirtualLink>>);
+
+impl Future for Loop {
+    type Output = Turn;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Turn> {
+        self.0.poll(cx)
+    }
+}
+
+struct Client {
+    world: World,
+    driver: Driven<Loop>,
+    caller: Caller,
+}
+
+impl Client {
+    fn new(eras: Eras, capabilities: &str) -> Self {
+        let probe = ClientConfig::new(steady_core::client::Transport::Stdio).probe;
+        let config = ClientConfig { probe, eras, capabilities: capabilities.into(), ..config() };
+        let world = World::default();
+        let timer = world.ports().timer;
+        let (mut driver, caller) = Driver::new(config, timer.clone(), jitter()).expect("fine settings");
+        driver.attach(EraLink::new(world.link(), eras, timer));
+        Self { world, driver: Driven::new(Loop(driver)), caller }
+    }
+
+    fn run(&mut self) -> Option<Turn> {
+        for _ in 0..100_000 {
+            match self.driver.turn() {
+                Some(Poll::Ready(turn)) => return Some(turn),
+                Some(Poll::Pending) => {}
+                None => return None,
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    fn say(&mut self, message: &Value) {
+        self.world.send(message.to_string());
+        assert!(self.run().is_none(), "the link holds");
+    }
+
+    /// What the server read.
+    fn read(&mut self) -> Vec<Value> {
+        assert!(self.run().is_none(), "the link holds");
+        self.world.lines().iter().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// The loop with a server that shook hands under this revision.
+    fn shaken(revision: &str, capabilities: &str) -> Self {
+        let mut client = Self::new(Eras::Both, capabilities);
+        let probe = &client.read()[0];
+        let unknown = json!({"jsonrpc":"2.0","id":probe["id"],"error":{"code":-32601,"message":"unknown"}});
+        client.say(&unknown);
+        let shakes = client.read();
+        assert_eq!((shakes.len(), &shakes[0]["method"]), (1, &json!("initialize")));
+        let capabilities: Value = serde_json::from_str(capabilities).expect("JSON");
+        let info = json!({"name":"mcp-steady","version":env!("CARGO_PKG_VERSION")});
+        let params = json!({"protocolVersion":"2025-11-25","capabilities":capabilities,"clientInfo":info});
+        assert_eq!(shakes[0]["params"], params);
+        let result = json!({
+            "protocolVersion":revision,"capabilities":{"tools":{"listChanged":true}},
+            "serverInfo":{"name":"old","version":"1"},"instructions":"use it",
+        });
+        client.say(&json!({"jsonrpc":"2.0","id":shakes[0]["id"],"result":result}));
+        assert_eq!(client.read(), [json!({"jsonrpc":"2.0","method":"notifications/initialized","params":{}})]);
+        client
+    }
+}
+
+/// What a future has come to.
+fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(std::task::Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+#[test]
+fn a_modern_server_is_asked_once_and_nothing_of_it_is_touched() {
+    let mut client = Client::new(Eras::Both, "{}");
+    let probe = client.read().remove(0);
+    assert_eq!(probe["method"], "server/discover");
+    let result = json!({"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{},"ttlMs":0,"cacheScope":"public"});
+    client.say(&json!({"jsonrpc":"2.0","id":probe["id"],"result":result}));
+    let mut call = Box::pin(client.caller.call(Request::raw("tools/call", "{}")).into_future());
+    let sent = client.read().remove(0);
+    assert_eq!(sent["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], "2026-07-28");
+    client.say(&json!({"jsonrpc":"2.0","id":sent["id"],"result":{"resultType":"complete"}}));
+    assert!(now(call.as_mut()).expect("answered").is_ok());
+    assert!(client.caller.server().is_some());
+}
+
+#[test]
+fn an_error_of_the_modern_revision_is_no_reason_for_a_handshake() {
+    for (code, data) in [
+        (-32022, json!({"supported":["2027-01-01"],"requested":"2026-07-28"})),
+        (-32021, json!({"requiredCapabilities":{}})),
+    ] {
+        let mut client = Client::new(Eras::Both, "{}");
+        let probe = client.read().remove(0);
+        let error = json!({"jsonrpc":"2.0","id":probe["id"],"error":{"code":code,"message":"no","data":data}});
+        client.world.send(error.to_string());
+        assert!(matches!(client.run(), Some(Turn::Lost(LinkEnd::Refused(_)))), "{code}");
+    }
+    let mut client = Client::new(Eras::Both, "{}");
+    let probe = client.read().remove(0);
+    let data = json!({"supported":["2025-06-18"],"requested":"2026-07-28"});
+    client.say(&json!({"jsonrpc":"2.0","id":probe["id"],"error":{"code":-32022,"message":"no","data":data}}));
+    assert_eq!(client.read()[0]["method"], "initialize", "it names revisions that only a handshake reaches");
+}
+
+#[test]
+fn a_server_that_is_silent_on_the_probe_is_one_of_the_older_ones() {
+    let mut client = Client::new(Eras::Both, "{}");
+    assert_eq!(client.read()[0]["method"], "server/discover");
+    client.world.advance(ms(2_999));
+    assert_eq!(client.read(), [] as [Value; 0]);
+    client.world.advance(ms(3_000));
+    let shakes = client.read();
+    assert_eq!(shakes[0]["method"], "initialize");
+    client.say(&json!({"jsonrpc":"2.0","id":9,"method":"ping"}));
+    assert_eq!(client.read(), [json!({"jsonrpc":"2.0","id":9,"result":{}})]);
+}
+
+#[test]
+fn a_client_of_one_era_tries_no_other() {
+    let mut legacy = Client::new(Eras::Legacy, "{}");
+    assert_eq!(legacy.read()[0]["method"], "initialize", "no probe");
+    let mut modern = Client::new(Eras::Modern, "{}");
+    let probe = modern.read().remove(0);
+    modern.world.send(json!({"jsonrpc":"2.0","id":probe["id"],"error":{"code":-32601,"message":"no"}}).to_string());
+    assert!(matches!(modern.run(), Some(Turn::Lost(LinkEnd::Refused(_)))));
+}
+
+#[test]
+fn a_revision_that_is_not_spoken_ends_the_link_and_is_named() {
+    let mut client = Client::new(Eras::Legacy, "{}");
+    let shakes = client.read().remove(0);
+    let result = json!({"protocolVersion":"2024-11-05","capabilities":{},"serverInfo":{"name":"s","version":"1"}});
+    client.world.send(json!({"jsonrpc":"2.0","id":shakes["id"],"result":result}).to_string());
+    let Some(Turn::Lost(LinkEnd::Refused(error))) = client.run() else { panic!("it goes on") };
+    assert!(error.message.contains("2024-11-05"), "{error}");
+}
+
+#[test]
+fn calls_progress_and_cancellations_are_those_of_the_older_revision() {
+    for revision in ["2025-11-25", "2025-06-18", "2025-03-26"] {
+        let mut client = Client::shaken(revision, "{}");
+        let server = client.caller.server().expect("the handshake says what it is");
+        assert_eq!(server.supported_versions, ["2026-07-28"]);
+        let mut call = client.caller.call(Request::raw("tools/call", r#"{"name":"t","_meta":{"own":1}}"#));
+        let sent = client.read().remove(0);
+        let id = &sent["id"];
+        assert_eq!(sent["params"], json!({"name":"t","_meta":{"own":1,"progressToken":id}}), "no modern metadata");
+        client.say(
+            &json!({"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":id,"progress":1}}),
+        );
+        assert!(now(Box::pin(call.progress()).as_mut()).expect("it arrived").is_some());
+        let given_up = client.caller.call(Request::raw("tools/call", r#"{"name":"u"}"#));
+        let other = client.read().remove(0);
+        given_up.cancel("enough");
+        assert_eq!(client.read()[0]["params"], json!({"requestId":other["id"],"reason":"enough"}));
+        client.say(&json!({"jsonrpc":"2.0","id":id,"result":{"content":[]}}));
+        let mut call = Box::pin(call.into_future());
+        assert_eq!(now(call.as_mut()).expect("answered").expect("a result").get(), r#"{"content":[]}"#);
+        let mut plain = Box::pin(client.caller.call(Request::raw("tools/list", "{}").without_progress()).into_future());
+        assert_eq!(client.read()[0]["params"], json!({}));
+        assert!(now(plain.as_mut()).is_none());
+    }
+}
+
+#[test]
+fn a_question_of_the_server_is_a_demand_for_input_and_its_answer_goes_back() {
+    let mut client = Client::shaken("2025-11-25", r#"{"elicitation":{},"roots":{}}"#);
+    let caller = client.caller.clone();
+    let request = Request::raw("tools/call", r#"{"name":"t"}"#);
+    let mut call = Box::pin(caller.call_with_input(request, |asked| async move {
+        Some(format!(r#"{{"action":"accept","content":{{"of":"{}"}}}}"#, asked.kind.method()))
+    }));
+    assert!(now(call.as_mut()).is_none());
+    let sent = client.read().remove(0);
+    client.say(
+        &json!({"jsonrpc":"2.0","id":"q1","method":"elicitation/create","params":{"message":"?","requestedSchema":{}}}),
+    );
+    client.say(&json!({"jsonrpc":"2.0","id":"q2","method":"roots/list"}));
+    assert!(now(call.as_mut()).is_none(), "the first is answered, and its round is out");
+    let answers = client.read();
+    let accepted = |of: &str| json!({"action":"accept","content":{"of":of}});
+    assert_eq!(
+        answers,
+        [json!({"jsonrpc":"2.0","id":"q1","result":accepted("elicitation/create")})],
+        "no second request"
+    );
+    assert!(now(call.as_mut()).is_none());
+    assert_eq!(client.read(), [json!({"jsonrpc":"2.0","id":"q2","result":accepted("roots/list")})]);
+    client.say(&json!({"jsonrpc":"2.0","id":sent["id"],"result":{"content":[1]}}));
+    assert_eq!(now(call.as_mut()).expect("answered").expect("a result").get(), r#"{"content":[1]}"#);
+}
+
+#[test]
+fn a_question_that_nobody_can_answer_is_refused_with_the_reason() {
+    let mut client = Client::shaken("2025-11-25", r#"{"roots":{}}"#);
+    let ask = |id: u32, method: &str| json!({"jsonrpc":"2.0","id":id,"method":method,"params":{}});
+    for (id, method, code) in [
+        (1, "elicitation/create", -32601),
+        (2, "sampling/createMessage", -32601),
+        (3, "roots/list", -32603),
+        (4, "tools/list", -32601),
+    ] {
+        client.say(&ask(id, method));
+        let refused = client.read().remove(0);
+        assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(id), &json!(code)), "{method}");
+    }
+    client.say(&ask(5, "ping"));
+    assert_eq!(client.read(), [json!({"jsonrpc":"2.0","id":5,"result":{}})]);
+}
+
+#[test]
+fn a_listen_on_an_older_server_hears_what_it_asked_for() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let filter = Filter::parse(r#"{"toolsListChanged":true,"resourceSubscriptions":["x:y"]}"#).expect("a filter");
+    let mut listener = client.caller.listen(filter, subscription::Config::default(), jitter()).expect("room");
+    let sent = client.read();
+    assert_eq!((sent.len(), &sent[0]["method"]), (1, &json!("resources/subscribe")));
+    assert_eq!(sent[0]["params"], json!({"uri":"x:y"}));
+    client.say(&json!({"jsonrpc":"2.0","id":sent[0]["id"],"result":{}}));
+    client.say(&json!({"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}));
+    client.say(&json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:z"}}));
+    client.say(&json!({"jsonrpc":"2.0","method":"notifications/tools/list_changed"}));
+    client.say(&json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:y"}}));
+    let mut heard = Vec::new();
+    while let Some(event) = now(Box::pin(listener.next()).as_mut()) {
+        if let ListenEvent::Notice(notice) = event {
+            heard.push(notice.method.to_string());
+        }
+    }
+    assert_eq!(heard, ["notifications/tools/list_changed", "notifications/resources/updated"]);
+    drop(listener);
+    let sent = client.read();
+    assert_eq!((&sent[0]["method"], &sent[0]["params"]), (&json!("resources/unsubscribe"), &json!({"uri":"x:y"})));
+}
+
+#[test]
+fn what_an_older_server_does_not_have_is_answered_here() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let mut task = Box::pin(client.caller.call(Request::raw("tasks/get", r#"{"taskId":"t"}"#)).into_future());
+    let caller = client.caller.clone();
+    let mut discover = Box::pin(caller.discover());
+    assert!(now(discover.as_mut()).is_none());
+    assert_eq!(client.read(), [] as [Value; 0]);
+    assert!(matches!(now(task.as_mut()).expect("answered"), Err(CallError::Peer(error)) if error.code == -32601));
+    assert!(now(discover.as_mut()).expect("answered").is_ok());
+}

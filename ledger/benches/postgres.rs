@@ -1,0 +1,227 @@
+//! Calls on PostgreSQL beside what pgbench gets through with a single insert, on one throw-away server, by turns.
+//!
+//! Each row is a JSON line in the file that `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one short pass.
+//! Without PostgreSQL and pgbench it says so and measures nothing.
+#![expect(clippy::print_stdout, reason = "a benchmark reports on standard output")]
+#![expect(clippy::unwrap_used, reason = "a benchmark that fails has no numbers")]
+
+#[path = "../tests/support/cluster.rs"]
+#[expect(dead_code, reason = "tests use more of it")]
+mod cluster;
+
+use std::num::NonZeroU32;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use steady_ledger::tokio_postgres::types::Type;
+use steady_ledger::{EffectError, Key, PgLedger, PgOptions, PgTx, Request, Scope};
+use tokio::runtime::{Builder, Runtime};
+
+use cluster::Cluster;
+
+const SCHEMA: &str = "
+    CREATE TABLE IF NOT EXISTS account(id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50);
+    INSERT INTO account SELECT id, 0 FROM generate_series(0, 99999) AS id ON CONFLICT DO NOTHING;
+    CREATE TABLE IF NOT EXISTS plain(id text PRIMARY KEY, pad text NOT NULL);
+";
+const ACCOUNTS: u64 = 100_000;
+
+/// A result of 200 bytes.
+fn receipt() -> String {
+    "x".repeat(198)
+}
+
+/// What pgbench does: one row with a random key and 200 bytes, in a transaction of its own.
+const SCRIPT: &str = "INSERT INTO plain VALUES (gen_random_uuid()::text, repeat('x', 198));";
+
+struct Bench {
+    cluster: Cluster,
+    runtime: Runtime,
+    turn: Duration,
+    turns: usize,
+}
+
+/// One kind of call.
+#[derive(Clone, Copy)]
+enum Form {
+    /// Claim, effect, result: a closure.
+    Closure,
+    /// All of it in one statement.
+    Statement,
+    /// A call that ran before.
+    Replay,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// Spreads numbers over a range.
+fn spread(number: u64) -> u64 {
+    number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 17
+}
+
+fn key(number: u64) -> Key {
+    // As random as the keys that clients choose.
+    Key::parse(&format!("{:016x}-{number:016x}", spread(number))).unwrap()
+}
+
+async fn pay(tx: &mut PgTx<'_>, account: i64) -> Result<String, EffectError<String>> {
+    let sql = "UPDATE account SET balance = balance + 1 WHERE id = $1";
+    tx.execute(sql, &[(&account, Type::INT8)]).await?;
+    Ok(receipt())
+}
+
+async fn call(ledger: &PgLedger, scope: &Scope, form: Form, number: u64, known: u64) {
+    let account = i64::try_from(spread(number) % ACCOUNTS).unwrap();
+    match form {
+        Form::Closure => {
+            let key = key(number);
+            let request = Request::new(scope, &key, r#"{"amount":"12.00"}"#);
+            let done = ledger.execute(&request, |tx| Box::pin(pay(tx, account))).await.unwrap();
+            assert!(!done.is_replay());
+        }
+        Form::Statement => {
+            let key = key(number);
+            let request = Request::new(scope, &key, r#"{"amount":"12.00"}"#);
+            let sql = "UPDATE account SET balance = balance + 1 WHERE id = $1 RETURNING repeat('x', 198) AS result";
+            let done = ledger.execute_sql::<String>(&request, sql, &[(&account, Type::INT8)]).await.unwrap();
+            assert!(!done.is_replay());
+        }
+        Form::Replay => {
+            let key = key(spread(number) % known);
+            let request = Request::new(scope, &key, r#"{"amount":"12.00"}"#);
+            let done = ledger.execute(&request, |tx| Box::pin(pay(tx, account))).await.unwrap();
+            assert!(done.is_replay());
+        }
+    }
+}
+
+impl Bench {
+    fn open(&self, connections: u32) -> PgLedger {
+        let connections = NonZeroU32::new(connections).unwrap();
+        let options = PgOptions {
+            schema: SCHEMA.into(),
+            connections,
+            prepared: true,
+            busy_timeout: Duration::from_secs(60),
+            effect_time: Duration::from_secs(60),
+            ..PgOptions::default()
+        };
+        self.runtime.block_on(PgLedger::open(&self.cluster.config("postgres"), options)).unwrap()
+    }
+
+    /// Calls per second, over one turn, by as many callers as connections.
+    fn calls(&self, ledger: &PgLedger, callers: u32, form: Form, known: u64) -> f64 {
+        let start = Instant::now();
+        let until = start + self.turn;
+        let done = Arc::new(AtomicU64::new(0));
+        self.runtime.block_on(async {
+            let callers: Vec<_> = (0..callers)
+                .map(|_| {
+                    let (ledger, done) = (ledger.clone(), Arc::clone(&done));
+                    tokio::spawn(async move {
+                        let scope = Scope::new("tenant-1", "pay");
+                        while Instant::now() < until {
+                            let number = NEXT.fetch_add(1, Ordering::Relaxed);
+                            call(&ledger, &scope, form, number, known).await;
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                    })
+                })
+                .collect();
+            for caller in callers {
+                caller.await.unwrap();
+            }
+        });
+        done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
+    }
+
+    /// The same by pgbench; none if it is not here.
+    fn pgbench(&self, clients: u32) -> Option<f64> {
+        let folder = self.cluster.folder();
+        std::fs::write(folder.join("insert.sql"), SCRIPT).unwrap();
+        let seconds = self.turn.as_secs().max(1).to_string();
+        let host = folder.display().to_string();
+        let arguments = ["-h", &host, "-U", "postgres", "-n", "-M", "prepared", "-j", "2", "-T", &seconds];
+        let done = Command::new("pgbench")
+            .args(arguments)
+            .args(["-c", &clients.to_string(), "-f"])
+            .arg(folder.join("insert.sql"))
+            .arg("postgres")
+            .stderr(Stdio::null())
+            .output()
+            .ok()?;
+        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok())
+    }
+}
+
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+fn main() {
+    let test = std::env::args().any(|argument| argument == "--test");
+    let Some(cluster) = Cluster::start() else {
+        return println!("PostgreSQL is not installed: nothing to measure");
+    };
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let (turn, turns) = if test { (Duration::from_millis(50), 1) } else { (Duration::from_secs(2), 5) };
+    let bench = Bench { cluster, runtime, turn, turns };
+    for connections in [16, 1, 4, 64] {
+        let ledger = bench.open(connections);
+        let mut rates: [Vec<f64>; 3] = Default::default();
+        for _ in 0..bench.turns {
+            let Some(insert) = bench.pgbench(connections) else {
+                return println!("pgbench is not installed: nothing to measure against");
+            };
+            rates[0].push(insert);
+            for (at, form) in [(1, Form::Closure), (2, Form::Statement)] {
+                rates[at].push(bench.calls(&ledger, connections, form, 0));
+            }
+        }
+        let [insert, closure, statement] = rates.each_mut().map(|rates| median(rates));
+        println!(
+            "{connections} connections: pgbench {insert:.0}/s, closure {closure:.0}/s, statement {statement:.0}/s"
+        );
+        let aim = |aim| (connections == 16).then_some(aim);
+        row(&format!("closure, {connections} connections / pgbench insert"), closure, Some(insert), aim(0.45));
+        row(&format!("one statement, {connections} connections / pgbench insert"), statement, Some(insert), aim(0.8));
+        if connections == 16 {
+            replays(&bench, &ledger);
+        }
+    }
+}
+
+/// Of the calls that were just made.
+fn replays(bench: &Bench, ledger: &PgLedger) {
+    let scope = Scope::new("tenant-1", "pay");
+    let known = if bench.turns == 1 { 200 } else { 20_000 };
+    bench.runtime.block_on(async {
+        let first = NEXT.fetch_max(known, Ordering::Relaxed);
+        for number in first..known {
+            call(ledger, &scope, Form::Closure, number, 0).await;
+        }
+    });
+    let mut rates: Vec<f64> = (0..bench.turns).map(|_| bench.calls(ledger, 16, Form::Replay, known)).collect();
+    row("replay, 16 connections", median(&mut rates), Some(20_000.0), Some(1.0));
+}
+
+/// Prints a row, or hands it to the task that asked for it.
+fn row(name: &str, ours: f64, limit: Option<f64>, aim: Option<f64>) {
+    use std::io::Write;
+    let number = |value: Option<f64>| value.map_or_else(|| "null".to_owned(), |value| format!("{value:.6}"));
+    let (limit, aim) = (number(limit), number(aim));
+    let line = format!(
+        r#"{{"name":"{name}","ours":{ours:.6},"peer":null,"limit":{limit},"aim":{aim},"unit":"1/s","more_is_better":true}}"#
+    );
+    match std::env::var_os("STEADY_BENCH_ROWS") {
+        Some(path) => {
+            let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+            writeln!(file, "{line}").unwrap();
+        }
+        None => println!("{line}"),
+    }
+}
