@@ -5,6 +5,8 @@
 
 mod completions;
 mod demo;
+mod explore;
+mod failures;
 mod herd;
 mod lab;
 mod replay;
@@ -21,6 +23,8 @@ use clap::Subcommand;
 pub(crate) enum Command {
     Demo(demo::Args),
     Herd(herd::Args),
+    Failures(failures::Args),
+    Explore(explore::Args),
     Swarm(swarm::Args),
     Replay(replay::Args),
     Lab(lab::Args),
@@ -35,6 +39,8 @@ pub(crate) fn run(command: Command) -> ExitCode {
     match command {
         Command::Demo(args) => demo::run(&args),
         Command::Herd(args) => herd::run(&args),
+        Command::Failures(args) => failures::run(&args),
+        Command::Explore(args) => explore::run(&args),
         Command::Swarm(args) => swarm::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),

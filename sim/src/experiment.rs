@@ -10,7 +10,7 @@ mod stage;
 mod standard;
 
 pub use script::{Promise, Script, ScriptError, Step, parse_duration};
-pub use stage::{Ignored, Row, Side, Signal, Stage};
+pub use stage::{Ignored, Lane, Moment, Row, Side, Signal, Stage};
 pub use standard::{Trial, standard};
 
 /// What an experiment found.
@@ -21,6 +21,9 @@ pub struct Found {
     pub timeline: Vec<String>,
     /// A row for each request, in the order of their calls.
     pub rows: Vec<Row>,
+    /// The timeline again, in parts.
+    #[serde(skip)]
+    pub moments: Vec<Moment>,
 }
 
 /// Runs a script to its end, and lets everything come to rest after its last step.

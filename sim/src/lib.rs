@@ -5,6 +5,8 @@
 
 pub mod demo;
 pub mod experiment;
+pub mod explore;
+pub mod failures;
 pub mod herd;
 pub mod lab;
 pub mod review;
@@ -12,3 +14,5 @@ mod suggest;
 pub mod swarm;
 pub mod wire;
 pub mod world;
+
+pub use suggest::is_near;

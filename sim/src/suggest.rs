@@ -2,7 +2,8 @@
 
 /// Whether `word` differs from `known` by at most two letters that were left out, added, changed or swapped, and by no
 /// more than a third of it.
-pub(crate) fn is_near(word: &str, known: &str) -> bool {
+#[must_use]
+pub fn is_near(word: &str, known: &str) -> bool {
     let allowed = (known.chars().count() / 3).clamp(1, 2);
     distance(word, known) <= allowed
 }

@@ -179,3 +179,34 @@ fn herd_holds_for_the_shipped_policy_and_fails_for_a_fixed_retry() {
     let (code, out, _) = steady_sim(&["herd", "--clients", "3000", "--fixed"]);
     assert!(code == Some(1) && out.contains("100.0 %") && out.contains("DOES NOT HOLD"), "{out}");
 }
+
+#[test]
+fn failures_are_shown_the_same_each_time() {
+    let (code, out, err) = steady_sim(&["failures"]);
+    assert_eq!(code, Some(0), "{out}{err}");
+    assert!(out.contains("29 of 29 failures"), "{out}");
+    assert_eq!(steady_sim(&["failures"]).1, out);
+    let (code, out, _) = steady_sim(&["failures", "in-memory-ledger", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &report["holds"], &report["failures"][0]["wrong_fails"]), (Some(0), &true.into(), &true.into()));
+    assert_eq!(steady_sim(&["failures", "--list"]).1.lines().count(), 29);
+    let (code, _, err) = steady_sim(&["failures", "in-memry-ledger"]);
+    assert!(code == Some(2) && err.contains("did you mean in-memory-ledger?"), "{err}");
+}
+
+#[test]
+fn the_explorer_is_one_page_and_the_same_each_time() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("explore.html");
+    let name = file.to_str().expect("a path");
+    let (code, out, err) = steady_sim(&["explore", "--out", name, "--json"]);
+    assert_eq!(code, Some(0), "{err}");
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    let page = std::fs::read_to_string(&file).expect("the page");
+    assert_eq!((&told["bytes"], &told["orderings"]), (&page.len().into(), &576.into()));
+    assert!(steady_sim(&["explore", "--out", "-"]).1 == page);
+    let (code, _, err) = steady_sim(&["explore", "--out", "/no/such/place/explore.html"]);
+    assert!(code == Some(2) && err.contains("/no/such/place/explore.html: cannot be written"), "{err}");
+    let (code, _, err) = steady_sim(&["explore"]);
+    assert!(code == Some(2) && err.contains("--out"), "{err}");
+}

@@ -20,6 +20,7 @@ mod process;
 mod record;
 mod table;
 mod verify;
+mod webdriver;
 
 use clap::{Parser, Subcommand};
 use error::Error;

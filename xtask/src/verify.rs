@@ -11,6 +11,7 @@ mod conformance;
 mod context;
 mod demo;
 mod dialogue;
+mod explore;
 mod interop;
 mod invariants;
 mod outside;

@@ -1,6 +1,7 @@
 //! Where an experiment happens: a client, a server and a network in virtual time, moved step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -86,6 +87,46 @@ pub enum Side {
     Server,
 }
 
+/// One entry of what happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Moment {
+    /// When.
+    pub at: Instant,
+    /// Where.
+    pub lane: Lane,
+    /// What, as people read it; of a message its text without the metadata.
+    pub text: String,
+}
+
+/// Where something happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "there are two ends, two directions, and the script")]
+pub enum Lane {
+    /// A step of the script.
+    Step,
+    /// A message that leaves the client, or what the client does instead of sending one.
+    ToServer,
+    /// A message that leaves the server.
+    ToClient,
+    /// At the client.
+    Client,
+    /// At the server.
+    Server,
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lead = match self.lane {
+            Lane::Step => "* ",
+            Lane::ToServer => "  client -> server  ",
+            Lane::ToClient => "  client <- server  ",
+            Lane::Client | Lane::Server => "  ",
+        };
+        write!(f, "{:>12}  {lead}{}", self.at.to_string(), self.text)
+    }
+}
+
 /// A request of the experiment.
 struct Request {
     call: CallId,
@@ -100,7 +141,7 @@ pub struct Stage {
     latency: Duration,
     requests: BTreeMap<String, Request>,
     order: Vec<String>,
-    timeline: BTreeMap<(Instant, u64), String>,
+    timeline: BTreeMap<(Instant, u64), Moment>,
     notes: u64,
     /// Cancel signals that are under way or have arrived, and nobody has answered yet: of which request, and when they arrive.
     signals: Vec<(String, Instant)>,
@@ -150,7 +191,7 @@ impl Stage {
     pub fn step(&mut self, step: &Step) -> Result<(), ScriptError> {
         let now = self.now();
         if !matches!(step, Step::Wait(_)) {
-            self.note(now, format!("* {step}"));
+            self.note(now, Lane::Step, step.to_string());
         }
         match step {
             Step::Call { name, idle, max, contract } => {
@@ -179,8 +220,8 @@ impl Stage {
     }
 
     /// What happened since the experiment began, a line each.
-    pub fn timeline(&self) -> impl Iterator<Item = &str> {
-        self.timeline.values().map(String::as_str)
+    pub fn timeline(&self) -> impl Iterator<Item = &Moment> {
+        self.timeline.values()
     }
 
     /// Lets everything come to rest, and says what became of each request.
@@ -190,7 +231,8 @@ impl Stage {
         self.network.run_until(until);
         self.look();
         let rows = self.order.clone().iter().map(|name| self.row(name)).collect();
-        Found { timeline: self.timeline.into_values().collect(), rows }
+        let moments: Vec<Moment> = self.timeline.into_values().collect();
+        Found { timeline: moments.iter().map(ToString::to_string).collect(), rows, moments }
     }
 
     /// What is known of each request by now.
@@ -251,14 +293,14 @@ impl Stage {
         self.requests.iter().find(|(_, request)| request.call == call).map(|(name, _)| name.clone())
     }
 
-    fn note(&mut self, at: Instant, text: String) {
+    fn note(&mut self, at: Instant, lane: Lane, text: String) {
         self.notes += 1;
-        self.timeline.insert((at, self.notes), format!("{:>12}  {text}", at.to_string()));
+        self.timeline.insert((at, self.notes), Moment { at, lane, text });
     }
 
     fn ignore(&mut self, at: Instant, name: &str, by: Side, event: &'static str) {
-        let who = if by == Side::Client { "client" } else { "server" };
-        self.note(at, format!("  the {who} ignores {event} of {name}"));
+        let (lane, who) = if by == Side::Client { (Lane::Client, "client") } else { (Lane::Server, "server") };
+        self.note(at, lane, format!("the {who} ignores {event} of {name}"));
         if let Some(request) = self.requests.get_mut(name) {
             request.ignored.push((at, Ignored { by, event }));
         }
@@ -281,7 +323,7 @@ impl Stage {
         self.told.progress += progress.len();
         for (at, call, value) in progress {
             let name = self.name_of_call(call).unwrap_or_default();
-            self.note(at, format!("  the application sees progress {} of {name}", value.value()));
+            self.note(at, Lane::Client, format!("the application sees progress {} of {name}", value.value()));
         }
         self.handlers();
         self.late_signals();
@@ -289,8 +331,8 @@ impl Stage {
     }
 
     fn crossed(&mut self, wire: &Wire) {
-        let arrow = if wire.from_client { "client -> server" } else { "client <- server" };
-        self.note(wire.at, format!("  {arrow}  {}", short(&wire.text)));
+        let lane = if wire.from_client { Lane::ToServer } else { Lane::ToClient };
+        self.note(wire.at, lane, short(&wire.text));
         if let Some(name) = self.given_up(wire) {
             self.signals.push((name, wire.at + self.latency));
         }
@@ -341,7 +383,9 @@ impl Stage {
         for seen in self.board.take_seen() {
             let name = seen.request.clone();
             match seen.what {
-                Event::Told(why) => self.note(seen.at, format!("  the handler of {name} is told to stop: {why}")),
+                Event::Told(why) => {
+                    self.note(seen.at, Lane::Server, format!("the handler of {name} is told to stop: {why}"));
+                }
                 Event::Reported { accepted: true } | Event::Returned { late: false } => {}
                 Event::Reported { accepted: false } => self.ignore(seen.at, &name, Side::Server, "late progress"),
                 Event::Returned { late: true } => self.ignore(seen.at, &name, Side::Server, "the late completion"),
@@ -361,7 +405,7 @@ impl Stage {
             self.told.finished.insert(call);
             if let Some(name) = self.name_of_call(call) {
                 let state = self.state(&name);
-                self.note(at, format!("  the application is told: {name} is {state}"));
+                self.note(at, Lane::Client, format!("the application is told: {name} is {state}"));
             }
         }
     }

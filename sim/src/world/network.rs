@@ -153,6 +153,13 @@ impl<S: Service> Network<S> {
         }
     }
 
+    /// Sends a line that no client machine wrote: of a client that is broken on purpose. On HTTP it is a POST of its own.
+    pub fn inject(&mut self, line: &str) {
+        // No attempt gets this far.
+        let flight = Flight::ToServer(WireId::new(u64::MAX), line.into());
+        self.send(self.options.to_server, true, line.into(), flight);
+    }
+
     /// Ends the client's link.
     pub fn close(&mut self) {
         self.link.close();

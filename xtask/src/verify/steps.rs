@@ -6,16 +6,20 @@
 use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
-use super::{compare, conformance, demo, interop, invariants, outside, proxies, schema, statements, swarm, tidy};
+use super::{
+    compare, conformance, demo, explore, interop, invariants, outside, proxies, schema, statements, swarm, tidy,
+};
 use crate::error::Error;
 use crate::loom;
 use crate::process::{Command, Finished};
+use crate::webdriver;
 
 const RUSTFMT: Tool = Tool { name: "rustfmt", probe: &["cargo", "fmt", "--version"] };
 const CLIPPY: Tool = Tool { name: "clippy", probe: &["cargo", "clippy", "--version"] };
 const DENY: Tool = Tool { name: "cargo-deny", probe: &["cargo", "deny", "--version"] };
 const PYTHON: Tool = Tool { name: "python3 >= 3.10 with venv", probe: &["python3", "-c", PYTHON_PROBE] };
 const NODE: Tool = Tool { name: "node >= 20", probe: &["node", "-e", NODE_PROBE] };
+const CHROME: Tool = Tool { name: "chromium and chromedriver", probe: &["sh", "-c", webdriver::PROBE] };
 const NPM: Tool = Tool { name: "npm", probe: &["npm", "--version"] };
 
 const SCHEMAS: Tool = Tool {
@@ -138,6 +142,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[],
         run: demo::run,
         next: "run `cargo demo` and read the claim that does not hold",
+    },
+    Step {
+        name: "explore",
+        proves: "the race explorer works in a browser without a network: by keys, by clicks, on a phone and on a desk",
+        required: true,
+        tools: &[CHROME],
+        run: explore::run,
+        next: "open target/explore/explore.html in a browser and look at its console",
     },
     Step {
         name: "swarm",
