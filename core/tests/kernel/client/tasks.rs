@@ -129,6 +129,9 @@ fn a_call_gives_a_result_or_a_handle_and_the_handle_gets_updates_and_cancels() {
     let line: Value = serde_json::from_str(&client.world.lines().concat()).expect("one line");
     assert_eq!(line["params"]["inputResponses"], json!({"name": {"action": "accept"}}));
     client.say(&json!({"jsonrpc": "2.0", "id": 5, "error": {"code": -32602, "message": "no such task"}}));
+    assert!(update.look(&mut client).is_none());
+    assert_eq!(client.heard(), ["6 tasks/get"], "it may be about the answers as well");
+    client.say(&json!({"jsonrpc": "2.0", "id": 6, "error": {"code": -32602, "message": "no such task"}}));
     assert!(matches!(update.look(&mut client), Some(Err(TaskError::Gone { task })) if &*task == "t-1"));
 }
 
@@ -352,6 +355,7 @@ fn an_ill_server_is_asked_again_and_refused_answers_do_not_mean_that_the_task_is
     assert!(end.look(&mut client).is_none());
     assert_eq!(client.heard(), ["1 tasks/get", "2 tasks/get"]);
     drop(end);
+    assert_eq!(client.heard(), ["cancelled 2"]);
 
     let answers = [("k", "{}")];
     let mut update = Waits::new(handle.update(&answers));
