@@ -7,7 +7,7 @@
 //!
 //! Publishing marks and rings, and writes nothing: what a stream is told is decided when its link takes it, so a client that
 //! reads nothing costs a bit for each thing that it asked for, and nobody else waits for it. The decisions are those of
-//! [`listener`](crate::listener). Lock order: registry, then stream; wakers run outside of both.
+//! [`listener`](mod@crate::listener). Lock order: registry, then stream; wakers run outside of both.
 
 mod registry;
 mod stream;

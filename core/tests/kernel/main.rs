@@ -12,6 +12,7 @@ mod legacy;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;
+mod sessions;
 mod shutdown;
 mod signalled;
 mod silence;
