@@ -20,16 +20,15 @@ async fn after_the_loss(changes: &mut Changes) -> Fresh {
                 assert_eq!(&*refetch, std::slice::from_ref(&record));
                 break;
             }
-            other => panic!("before the loss: {other:?}"),
+            other @ (Change::Fresh { .. } | Change::Unreadable { .. } | Change::Ended(_)) => {
+                panic!("before the loss: {other:?}")
+            }
         }
     }
-    match changes.next().await {
-        Change::Fresh { what, state } => {
-            assert_eq!(what, record);
-            state
-        }
-        other => panic!("the record comes before anything else: {other:?}"),
-    }
+    let first = changes.next().await;
+    let Change::Fresh { what, state } = first else { panic!("the record comes before anything else: {first:?}") };
+    assert_eq!(what, record);
+    state
 }
 
 async fn lost_refetched_decided(transport: Transport) {
@@ -59,7 +58,7 @@ async fn lost_refetched_decided(transport: Transport) {
             // The look at the ledger told the other's sale while the gap was open: the record is read once more.
             Change::Fresh { state, .. } => available(&state),
             Change::Gap { .. } => left,
-            other => panic!("unexpected: {other:?}"),
+            other @ (Change::Unreadable { .. } | Change::Ended(_)) => panic!("unexpected: {other:?}"),
         };
     }
     drop(changes);

@@ -117,8 +117,10 @@ impl Shop {
 
     pub(crate) async fn close(self) -> tempfile::TempDir {
         match self.link {
-            Link::Stdio(client) => drop(client.shutdown().await),
-            Link::Http { client, .. } => drop(client.shutdown().await),
+            Link::Stdio(client) => {
+                client.shutdown().await;
+            }
+            Link::Http { client, .. } => client.shutdown().await,
         }
         self.folder
     }
@@ -198,10 +200,8 @@ pub(crate) async fn task(client: &Caller, request: Request) -> TaskHandle {
 }
 
 pub(crate) fn notice(change: Change) -> Notice {
-    match change {
-        Change::Notice(notice) => notice,
-        other => panic!("no notification: {other:?}"),
-    }
+    let Change::Notice(notice) = change else { panic!("no notification: {change:?}") };
+    notice
 }
 
 /// What is left by this state of the record.
