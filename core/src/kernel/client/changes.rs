@@ -176,10 +176,10 @@ pub(super) fn is_passing(error: &CallError) -> bool {
 
 /// Whether the server had the question and failed it, other than by saying that it has too much to do.
 fn is_failure(error: &CallError) -> bool {
-    match error {
-        CallError::Peer(error) => error.code != code::OVERLOADED,
-        error => matches!(error, CallError::IdleTimeout { .. } | CallError::MaxTimeout { .. }),
+    if let CallError::Peer(error) = error {
+        return error.code != code::OVERLOADED;
     }
+    matches!(error, CallError::IdleTimeout { .. } | CallError::MaxTimeout { .. })
 }
 
 impl Changes {
