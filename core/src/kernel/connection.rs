@@ -240,15 +240,13 @@ impl<S: Service, L: Link> Connection<S, L> {
                 self.close(now, self.drains_since.unwrap_or(now));
             }
             let wake_at = self.engine.poll_timers(now);
-            if let Some(door) = &self.door {
-                door.announce(&self.engine, cx);
-            }
+            let changes_wait = self.door.as_ref().is_some_and(|door| door.announce(&self.engine, cx));
             let unwritten = self.write(cx, now)?;
             if let Poll::Ready(drained) = self.poll_drained(cx, now) {
                 return Poll::Ready(drained.map(|()| self.counters()));
             }
             // Nobody wakes a loop that stopped reading for want of room, once the room is there.
-            let readable = matches!(read, Read::Blocked) && self.engine.can_read();
+            let readable = (changes_wait || matches!(read, Read::Blocked)) && self.engine.can_read();
             if unwritten || readable || matches!(read, Read::MoreWaits) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;

@@ -15,10 +15,12 @@ mod calls;
 mod door;
 mod exchange;
 mod link;
+mod requests;
 mod session;
 mod stream;
 
 pub(super) use door::Door;
 pub use exchange::{LegacyExchange, LegacyRequest, LegacySession};
 pub use link::EraLink;
+pub use requests::NotBegun;
 pub use stream::LegacyStream;

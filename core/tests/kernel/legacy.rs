@@ -424,6 +424,22 @@ fn a_client_that_reads_nothing_costs_a_mark_for_each_thing_that_changes() {
 }
 
 #[test]
+fn more_changes_at_once_than_there_is_room_for_all_reach_a_client_that_says_nothing_more() {
+    let hub = Hub::new();
+    let mut server = with_hub(&hub);
+    server.send(initialize(0, "2025-11-25", json!({})));
+    server.send(INITIALIZED);
+    for id in 1..=40 {
+        server.send(plain(id, "resources/subscribe", json!({"uri":format!("x:{id}")})));
+    }
+    assert_eq!(server.received().len(), 41);
+    hub.resources_updated(|_| true);
+    assert_eq!(lines(&mut server).len(), 40);
+    hub.resources_updated(|_| true);
+    assert_eq!(lines(&mut server).len(), 40, "and each of them is told of what comes later");
+}
+
+#[test]
 fn without_a_hub_there_is_nothing_to_subscribe_to() {
     let mut server = open("2025-11-25", json!({}), |_, _| Answer::Ready(ok()));
     server.send(plain(1, "resources/subscribe", json!({"uri":"x:y"})));

@@ -12,12 +12,14 @@ mod legacy;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;
+mod sessions;
 mod shutdown;
 mod signalled;
 mod silence;
 mod stats;
 #[cfg(feature = "tracing")]
 mod trace;
+mod worker;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};

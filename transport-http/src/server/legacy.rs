@@ -19,7 +19,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use serde_json::value::RawValue;
 use steady_core::id::RequestId;
-use steady_core::kernel::{Eras, LegacyExchange, LegacyRequest, LegacySession, LegacyStream, Service};
+use steady_core::kernel::{Eras, LegacyExchange, LegacyRequest, LegacySession, LegacyStream, NotBegun, Service};
 use steady_core::legacy::Revision;
 use steady_core::rpc::{self, Message, MetaError, PROTOCOL_VERSION, RpcError, code, method};
 use steady_core::time::Instant;
@@ -218,14 +218,7 @@ impl<S: Service> Post<'_, S> {
         if shared.config.server.shutdown.is_draining() {
             return Err(Refused::shutting_down(&shared.config, requests[0].id.clone()));
         }
-        if let Some(id) = duplicate(kernel, &requests) {
-            // An error under that id would settle the request that has it (rule C10).
-            let what = format!("a request with the id {id} is already in flight in this session");
-            return Err(Refused::new(StatusCode::BAD_REQUEST, None, RpcError::new(code::INVALID_REQUEST, what)));
-        }
-        for _ in &requests {
-            bump(&limits.counts.requests);
-        }
+        let (count, first) = (requests.len(), requests[0].id.clone());
         // The connection is watched, so that what nobody reads any more is not written: it cancels nothing.
         let busy = watch.map(Watch::start);
         let mut settings = shared.exchange.clone();
@@ -236,15 +229,24 @@ impl<S: Service> Post<'_, S> {
         let in_use = session.map(|session| session.in_use(move || timer.now()));
         let ports = (&shared.ports, &settings);
         let messages = LegacyExchange::start(kernel, &shared.service, ports, requests, (place, in_use));
+        let messages = messages.map_err(|why| not_begun(why, first))?;
+        for _ in 0..count {
+            bump(&limits.counts.requests);
+        }
         let exchange = Watched { messages, limits: Arc::clone(limits), over: false, _place: None };
         Ok(move |session| Begun::Legacy { exchange, busy, session })
     }
 }
 
-fn duplicate<'a>(kernel: &LegacySession, requests: &'a [LegacyRequest<'_>]) -> Option<&'a RequestId> {
-    let twice = |nth: usize, id: &RequestId| requests[..nth].iter().any(|earlier| earlier.id == *id);
-    let mut ids = requests.iter().map(|request| &request.id).enumerate();
-    ids.find(|(nth, id)| twice(*nth, id) || kernel.knows(id)).map(|(_, id)| id)
+fn not_begun(why: NotBegun, first: RequestId) -> Refused {
+    match why {
+        // An error under that id would settle the request that has it (rule C10).
+        NotBegun::Duplicate(_) => {
+            Refused::new(StatusCode::BAD_REQUEST, None, RpcError::new(code::INVALID_REQUEST, why.to_string()))
+        }
+        // Only this status tells a client to begin anew.
+        NotBegun::Ended => Refused::no_session(Some(first)),
+    }
 }
 
 /// The response that began a session names it.

@@ -60,7 +60,8 @@ impl Refused {
         Self::new(status, id, RpcError::new(code, error.to_string()))
     }
 
-    /// Rule H1: the endpoint takes POST and nothing else. That is final: no stream is ever opened by GET.
+    /// Rule H1: of the current revision the endpoint takes POST and nothing else. GET and DELETE that name a session of an
+    /// older one do not come here.
     pub(super) fn method() -> Self {
         Self::bare(StatusCode::METHOD_NOT_ALLOWED).with(ALLOW, HeaderValue::from_static("POST"))
     }

@@ -83,11 +83,20 @@ impl Door {
         }
     }
 
-    /// Tells the client of changes, while there is room: what finds none stays marked in the subscription, and is looked
-    /// for again in a later turn.
-    pub(in crate::kernel) fn announce<S: Service>(&self, engine: &Engine<S>, cx: &mut Context<'_>) {
+    /// Tells the client of changes, while there is room. Whether it stopped for want of it: then nothing rings for what
+    /// is still marked in the subscription, and the caller looks again once there is room.
+    pub(in crate::kernel) fn announce<S: Service>(&self, engine: &Engine<S>, cx: &mut Context<'_>) -> bool {
+        if !self.shaken || !self.session.has_changes() {
+            return false;
+        }
         let mut body = Vec::new();
-        while self.shaken && engine.can_read() && self.session.poll_change(cx, &mut body).is_ready() {
+        loop {
+            if !engine.can_read() {
+                return true;
+            }
+            if self.session.poll_change(cx, &mut body).is_pending() {
+                return false;
+            }
             let _placed = engine.queue.refuse(core::mem::take(&mut body));
         }
     }

@@ -4,7 +4,6 @@
 //! answer is dropped, since no stream can be resumed, and only `notifications/cancelled` on the same session stops it.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 use core::future::Future;
@@ -13,6 +12,7 @@ use core::task::{Context, Poll};
 
 use serde_json::value::RawValue;
 
+use super::requests::{NotBegun, Requests, Seat};
 use super::session::{Came, Shared, error_of};
 use super::stream::Standing;
 use crate::id::RequestId;
@@ -22,7 +22,7 @@ use crate::kernel::exchange::Exchange;
 use crate::kernel::port::Spawn;
 use crate::kernel::service::Service;
 use crate::kernel::slot::{CancelReason, Slot};
-use crate::kernel::sync::{Arc, Mutex};
+use crate::kernel::sync::Arc;
 use crate::legacy::{Effect, Event, Refusal, Revision, method};
 use crate::rpc::{self, Body, RpcError, read_cancellation};
 use crate::time::Instant;
@@ -31,9 +31,7 @@ use crate::time::Instant;
 #[derive(Debug, Default)]
 pub struct LegacySession {
     pub(super) shared: StdArc<Shared>,
-    /// The requests in flight; the slot of one that is just beginning is not there yet. Bounded by the requests in
-    /// progress of the whole service.
-    running: Mutex<BTreeMap<RequestId, Option<Arc<Slot>>>>,
+    running: Requests,
     pub(super) standing: Standing,
 }
 
@@ -80,8 +78,7 @@ impl LegacySession {
 
     fn cancel(&self, now: Instant, params: &RawValue) -> bool {
         let Some(cancellation) = read_cancellation(params.get()) else { return false };
-        let slot = self.running.lock().get(&cancellation.id).cloned().flatten();
-        slot.is_some_and(|slot| slot.cancel(now, CancelReason::Cancelled(cancellation.reason)))
+        self.running.cancel(now, &cancellation.id, CancelReason::Cancelled(cancellation.reason))
     }
 
     /// The client answered a request of this server; whether anybody waited for it.
@@ -106,20 +103,11 @@ impl LegacySession {
         }
     }
 
-    /// Whether a request with this id is in flight.
-    #[must_use]
-    pub fn knows(&self, id: &RequestId) -> bool {
-        self.running.lock().contains_key(id)
-    }
-
-    /// Ends it: what runs is cancelled.
+    /// Ends it: what runs is cancelled, and nothing more is begun.
     pub fn close(&self, now: Instant) {
         self.shared.close();
         self.standing.close();
-        let running: Vec<Arc<Slot>> = self.running.lock().values().flatten().cloned().collect();
-        for slot in running {
-            let _too_late = slot.cancel(now, CancelReason::Disconnected);
-        }
+        self.running.close(now);
     }
 }
 
@@ -140,25 +128,32 @@ struct Inner<S: Service> {
 struct Part<S: Service> {
     session: StdArc<LegacySession>,
     id: RequestId,
+    seat: StdArc<Seat>,
     slot: Option<Arc<Slot>>,
     exchange: Exchange<S>,
     over: bool,
 }
 
 impl<S: Service> LegacyExchange<S> {
-    /// Starts the requests of one POST. None of their ids may be in flight. `kept` is dropped when the last has ended.
-    #[must_use]
-    pub fn start<'a>(
+    /// Starts the requests of one POST. `kept` is dropped when the last has ended.
+    ///
+    /// # Errors
+    /// [`NotBegun`]; then none of them was.
+    pub fn start(
         session: &StdArc<LegacySession>,
         service: &StdArc<S>,
         (ports, config): (&Ports, &ServerConfig),
-        requests: impl IntoIterator<Item = LegacyRequest<'a>>,
+        requests: Vec<LegacyRequest<'_>>,
         kept: impl Send + 'static,
-    ) -> Self {
-        let begin = |request| Part::begin(session, StdArc::clone(service), ports.clone(), config.clone(), request);
-        let parts = requests.into_iter().map(begin).collect();
+    ) -> Result<Self, NotBegun> {
+        let seats = session.running.register(requests.iter().map(|request| &request.id))?;
+        let begin = |(request, seat)| {
+            let (service, ports, config) = (StdArc::clone(service), ports.clone(), config.clone());
+            Part::begin(session, service, (ports, config), request, seat)
+        };
+        let parts = requests.into_iter().zip(seats).map(begin).collect();
         let inner = Inner { parts, _kept: Some(Box::new(kept)) };
-        Self { inner: Some(inner), spawn: StdArc::clone(&ports.spawn) }
+        Ok(Self { inner: Some(inner), spawn: StdArc::clone(&ports.spawn) })
     }
 
     /// Appends the next message to `out`; whether it was the last. `None`: there is none.
@@ -219,12 +214,12 @@ impl<S: Service> Part<S> {
     fn begin(
         session: &StdArc<LegacySession>,
         service: StdArc<S>,
-        ports: Ports,
-        config: ServerConfig,
+        (ports, config): (Ports, ServerConfig),
         request: LegacyRequest<'_>,
+        seat: StdArc<Seat>,
     ) -> Self {
         let LegacyRequest { id, method, params, key_header } = request;
-        session.running.lock().insert(id.clone(), None);
+        let timer = StdArc::clone(&ports.timer);
         let mut slot = None;
         let exchange = Exchange::begin(service, ports, config, |engine, now| {
             let came = Came { id: id.clone(), method, params, key_header };
@@ -233,8 +228,11 @@ impl<S: Service> Part<S> {
             }
             slot = engine.first_slot();
         });
-        session.running.lock().insert(id.clone(), slot.clone());
-        Self { session: StdArc::clone(session), id, slot, exchange, over: false }
+        // One that was refused has none: there is nothing to cancel.
+        if let Some(slot) = &slot {
+            seat.run(timer.now(), slot);
+        }
+        Self { session: StdArc::clone(session), id, seat, slot, exchange, over: false }
     }
 
     /// A cancelled request is not answered: nothing wakes for its end but the cancellation itself.
@@ -246,7 +244,7 @@ impl<S: Service> Part<S> {
 
 impl<S: Service> Drop for Part<S> {
     fn drop(&mut self) {
-        self.session.running.lock().remove(&self.id);
+        self.session.running.release(&self.id, &self.seat);
     }
 }
 

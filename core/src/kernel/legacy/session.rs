@@ -244,6 +244,11 @@ impl Shared {
         Ok(changes.watch(watched)?)
     }
 
+    /// Whether there is anything to poll for changes.
+    pub(super) fn has_changes(&self) -> bool {
+        self.state.lock().changes.is_some()
+    }
+
     /// Appends the notification of the next change, without the stamp of a modern subscription.
     pub(super) fn poll_change(&self, cx: &mut Context<'_>, out: &mut Vec<u8>) -> Poll<()> {
         loop {
@@ -259,7 +264,13 @@ impl Shared {
                     announce(&change, out);
                     return Poll::Ready(());
                 }
-                Update::Ended(_) => self.state.lock().changes = None,
+                Update::Ended(_) => {
+                    let mut state = self.state.lock();
+                    // A handshake that came in between has one of its own.
+                    if state.changes.as_ref().is_some_and(|now| StdArc::ptr_eq(now, &changes)) {
+                        state.changes = None;
+                    }
+                }
             }
         }
     }
