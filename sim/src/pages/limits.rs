@@ -36,11 +36,23 @@ pub(super) fn table() -> String {
 }
 
 fn groups() -> Vec<Group> {
-    let mut groups = inner::server();
-    groups.extend([inner::outbound(), inner::hub(), inner::tasks(), inner::worker()]);
-    groups.extend(inner::client());
-    groups.extend([inner::follow(), inner::subscriptions(), inner::fixed()]);
-    groups.extend(outer::http());
+    let mut groups = vec![
+        inner::requests(),
+        inner::server(),
+        inner::outbound(),
+        inner::hub(),
+        inner::tasks(),
+        inner::worker(),
+        inner::calls(),
+        inner::options(),
+        inner::client(),
+        inner::follow(),
+        inner::subscriptions(),
+        inner::fixed(),
+        outer::http(),
+        outer::serve(),
+        outer::http_client(),
+    ];
     groups.extend(outer::stdio());
     groups.extend(outer::ledger());
     groups
