@@ -2,6 +2,7 @@
 
 mod failures;
 mod limits;
+mod scale;
 
 use std::fs;
 use std::io;
@@ -46,12 +47,16 @@ pub fn all() -> Result<Vec<Page>, String> {
         page("retry.md", "Retry matrix", RETRY, &retry::matrix_markdown()),
         page("limits.md", "Limits", LIMITS, &limits::table()),
         page("failures.md", "Failures", FAILURES, &failures::table()?),
+        page("scale.md", "Scale", SCALE, &scale::text()),
     ])
 }
 
 const FAILURES: &str = "What goes wrong in production. Each row was run twice through the same events, in virtual time: with \
     the code that people write first, and with the shipped machines; one measure judges both. One of them again: \
     `steady-sim failures NAME`.";
+
+const SCALE: &str = "What becomes of a server that a large fleet listens to, when it is lost: what its clients ask of it when they \
+    come back, and what gives way first.";
 
 const RETRY: &str = "What a client may do after an attempt that ended without an answer. The contract is what the \
     **caller** states about the operation; hints of the server (`readOnlyHint`, `idempotentHint`) are never read for it. \

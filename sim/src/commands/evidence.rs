@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let mut out = io::stdout().lock();
     let printed = if args.json {
         let json = serde_json::json!({"holds": holds, "files": written});
-        serde_json::to_string_pretty(&json).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
+        show::json(&mut out, &json)
     } else {
         written.iter().try_for_each(|written| writeln!(out, "{}", line(written)))
     };

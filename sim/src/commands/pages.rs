@@ -8,7 +8,8 @@ use steady_sim::pages::{self, Drift};
 
 use crate::show;
 
-/// Holds the generated pages in a folder against the code: the retry matrix, the limits, the failures.
+/// Holds the generated pages in a folder against the code: the retry matrix, the limits, the failures, and
+/// what a fleet does to its server.
 ///
 /// Exit codes: 0 they say what the code says, 1 one does not, 2 a file cannot be read or written.
 #[derive(clap::Args)]
@@ -25,6 +26,9 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
+    if !args.write && !args.dir.is_dir() {
+        return show::failed(&format!("--dir {}: there is no such folder", args.dir.display()));
+    }
     let all = match pages::all() {
         Ok(all) => all,
         Err(why) => return show::failed(&why),
@@ -39,7 +43,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let files: Vec<&str> = all.iter().map(|page| page.file).collect();
     let printed = if args.json {
         let json = serde_json::json!({"holds": drifts.is_empty(), "pages": files, "drifts": drifts});
-        serde_json::to_string_pretty(&json).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
+        show::json(&mut out, &json)
     } else {
         people(&mut out, &files, &drifts)
     };

@@ -92,7 +92,7 @@ fn rate(name: &'static str, value: Rate, full: &'static str) -> Limit {
 }
 
 /// With a comma between thousands.
-fn grouped(value: u64) -> String {
+pub(super) fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
