@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use steady_sim::experiment::{self, Found, Row, Script, Side};
+use steady_sim::experiment::{self, Found, Row, Script};
 
 use crate::show;
 
@@ -106,20 +106,12 @@ fn people(told: &[Told], steps: bool) -> io::Result<()> {
 
 /// A row as people read it.
 fn line(row: &Row) -> String {
-    let ignored: Vec<String> = row
-        .ignored
-        .iter()
-        .map(|ignored| {
-            let by = if ignored.by == Side::Client { "client" } else { "server" };
-            format!("{} (by the {by})", ignored.event)
-        })
-        .collect();
-    let ignored = if ignored.is_empty() { "nothing".into() } else { ignored.join(", ") };
-    let response = if row.response { "yes" } else { "no" };
     format!(
-        "  {}  client: {}; final response: {response}; signal: {}; ignored: {ignored}",
+        "  {}  client: {}; final response: {}; signal: {}; ignored: {}",
         row.request,
         row.client,
+        row.response_text(),
         row.signal.text(),
+        row.ignored_text(),
     )
 }
