@@ -93,10 +93,10 @@ fn one_key_with_another_sku_quantity_or_tenant_is_refused_without_an_effect() {
 }
 
 #[test]
-fn a_key_may_stand_in_params_or_meta_and_two_that_differ_are_refused() {
+fn an_empty_key_is_refused_before_anything_happens() {
     let (_dir, mut shop) = shop(Transport::Stdio);
-    let twice = r#"{"sku":"gadget","quantity":2,"tenant":"acme","idempotencyKey":""}"#;
-    assert!(matches!(shop.call("reserve_inventory", twice), Answer::Error(_)));
+    let empty = r#"{"sku":"gadget","quantity":2,"tenant":"acme","idempotencyKey":""}"#;
+    assert!(matches!(shop.call("reserve_inventory", empty), Answer::Error(_)));
     assert_eq!(shop.inventory.count("gadget").expect("read"), (10, 0));
 }
 

@@ -62,7 +62,10 @@ pub(super) fn run(args: &Args) -> ExitCode {
         return keys::run(args.http);
     }
     let told = match &args.script {
-        None => experiment::standard().into_iter().map(Told::standard).collect(),
+        None => match experiment::standard() {
+            Ok(trials) => trials.into_iter().map(Told::standard).collect(),
+            Err(why) => return show::failed(&format!("a standard experiment: {why}")),
+        },
         Some(file) => match Told::of_file(file) {
             Ok(told) => vec![told],
             Err(why) => return show::failed(&why),
@@ -86,8 +89,9 @@ impl Told {
     }
 }
 
+/// It claims nothing that could fail to hold; the member is there because every command has it.
 fn json(told: &[Told]) -> io::Result<()> {
-    show::json(&mut io::stdout().lock(), &serde_json::json!({ "experiments": told }))
+    show::json(&mut io::stdout().lock(), &serde_json::json!({ "holds": true, "experiments": told }))
 }
 
 fn people(told: &[Told], steps: bool) -> io::Result<()> {

@@ -16,7 +16,7 @@ impl Display for Review {
         writeln!(f, "## Retry classification\n\n**{}**: {}.\n", retry.class, retry.because)?;
         writeln!(f, "| attempt | what the client may do |\n|---|---|")?;
         writeln!(f, "| never sent | {} |\n| may have been sent | {} |\n", retry.never_sent, retry.maybe_sent)?;
-        writeln!(f, "## Overload of the shipped buffer\n\n{}\n", self.overload.text(self.capacity))?;
+        writeln!(f, "## Overload\n\n{}\n", self.overload.text(self.capacity))?;
         if !self.refetch.is_empty() {
             writeln!(f, "## Recovery plan\n\nA new listen request: a new id, the same filter, no `Last-Event-ID`.")?;
             writeln!(f, "Before anything after the gap is used, read: `{}`.\n", self.refetch.join("`, `"))?;

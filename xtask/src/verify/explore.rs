@@ -163,11 +163,11 @@ fn readable(browser: &Browser) -> Result<Vec<String>, Error> {
         browser.dark(dark)?;
         let scheme = if dark { "dark" } else { "light" };
         let seen = browser.value_of(CONTRAST)?;
-        let number = |name| seen.get(name).and_then(Value::as_f64).unwrap_or(0.5);
-        if (number("paper") < 0.5) != dark || number("paper") == 0.5 {
+        let number = |name| seen.get(name).and_then(Value::as_f64);
+        if number("paper").is_none_or(|paper| (paper < 0.5) != dark) {
             findings.push(format!("the page does not follow the reader's wish for {scheme} colours: {seen}"));
         }
-        if number("least") < 4.5 {
+        if number("least").is_none_or(|least| least < 4.5) {
             findings.push(format!("in {scheme} colours a text has a contrast below 4.5 to 1: {seen}"));
         }
     }
