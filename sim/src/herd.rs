@@ -36,6 +36,9 @@ pub struct Herd {
     pub retry: Retry,
     /// How long a message is under way. Default 1 ms.
     pub latency: Duration,
+    /// The mutant that the harness must catch: a client that hands out notices while what it missed is still being read.
+    /// Default false.
+    pub hasty: bool,
 }
 
 impl Default for Herd {
@@ -46,6 +49,7 @@ impl Default for Herd {
             backoff: Backoff::default(),
             retry: Retry::Jittered,
             latency: Duration::from_millis(1),
+            hasty: false,
         }
     }
 }

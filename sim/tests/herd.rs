@@ -69,3 +69,10 @@ fn a_fixed_retry_of_one_second_is_caught_with_the_whole_fleet_in_one_window() {
         assert_eq!(report.back, 10_000, "they are served all the same, by a server without limits");
     }
 }
+
+#[test]
+fn a_client_that_hands_out_notices_before_it_has_read_what_it_missed_is_caught() {
+    let report = run(&Herd { clients: 100, hasty: true, ..Herd::default() });
+    assert_eq!(report.back, 100);
+    assert_eq!((report.before_refetch, report.holds()), (100, false));
+}

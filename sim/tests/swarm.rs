@@ -37,7 +37,7 @@ fn breaks(mutant: Mutant) -> &'static [Check] {
         Mutant::Panics => &[Check::NoPanic],
         Mutant::AsksClient => &[Check::ServerSpeaksWhenAsked],
         Mutant::ListensUnacknowledged => &[Check::ListenOrder],
-        Mutant::LosesChanges => &[Check::NothingMissed],
+        Mutant::LosesChanges | Mutant::SwallowsGaps => &[Check::NothingMissed],
     }
 }
 
