@@ -231,6 +231,12 @@ impl Follow {
         self.state
     }
 
+    /// Whether something was missed since the question that is out, so that its answer may be older.
+    #[must_use]
+    pub const fn has_missed(&self) -> bool {
+        self.again
+    }
+
     /// When [`Event::Clock`] is due, if at all.
     #[must_use]
     pub fn wake_at(&self) -> Option<Instant> {

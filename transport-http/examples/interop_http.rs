@@ -135,7 +135,7 @@ async fn kill(client: &Client) -> Checked {
                 event = listener.next() => match event {
                     // Each stream begins with one.
                     ListenEvent::Gap { .. } => listener.refetched(),
-                    other => return other,
+                    event @ (ListenEvent::Notice(_) | ListenEvent::Ended(_)) => return event,
                 },
                 changed = text(client, tool("change", "{}")) => drop(changed),
             }

@@ -52,7 +52,7 @@ fn the_subscription() {
 fn the_followed_task() {
     use follow::{Event, State};
     let config =
-        follow::Config { shortest: ns(1), longest: ns(2), usual: ns(1), backoff: NO_PAUSE, maximum: Some(ns(3)) };
+        follow::Config { shortest: ns(1), longest: ns(2), usual: ns(2), backoff: NO_PAUSE, maximum: Some(ns(3)) };
     let status = |terminal| (Event::Seen { terminal, interval: None }, Event::Notified { terminal, interval: None });
     let ((seen, notified), (end_seen, end_notified)) = (status(false), status(true));
     let events = [
@@ -68,6 +68,7 @@ fn the_followed_task() {
         ("clock", Event::Clock),
     ];
     let show = |machine: &Follow| match machine.state() {
+        State::Asking if machine.has_missed() => format!("asking to ask again, wakes {}", time(machine.wake_at())),
         State::Asking => format!("asking, wakes {}", time(machine.wake_at())),
         State::Waiting { until } => format!("waiting until {}", until.as_nanos()),
         State::Over(end) => format!("over-{end:?}").to_lowercase(),

@@ -1,4 +1,4 @@
-//! A subscription that reads what it may have missed by itself: after a gap, fresh state comes before anything else.
+//! A subscription that reads by itself: at its start and after each loss, fresh state comes before anything else.
 //!
 //! [`Listener`] leaves the reading to its user, who may forget it. [`Changes`] does it through the client: lists over all
 //! their pages, resources, tasks, eight at a time, as safe requests. A read that fails for a passing reason is tried again,
@@ -36,7 +36,7 @@ const LEAST_PAUSE: Duration = Duration::from_millis(10);
 pub enum Change {
     /// A notification. What it is about can be read now, and has not been.
     Notice(Notice),
-    /// Something may have been missed: from here on these are read afresh. Nothing but their state comes before all of them
+    /// A stream has begun, or something may have been missed: from here on these are read afresh. Nothing but their state comes before all of them
     /// are told (rule L5).
     Gap {
         /// What is read.
@@ -98,7 +98,7 @@ pub struct Changes {
 }
 
 impl Caller {
-    /// Subscribes to what `filter` names, and reads afresh what may have been missed after each loss. For a reader that does
+    /// Subscribes to what `filter` names, and reads it at the start and after each loss. For a reader that does
     /// the reads itself: [`listen`](Self::listen).
     ///
     /// # Errors

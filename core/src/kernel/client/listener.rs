@@ -24,7 +24,7 @@ const BYTES: usize = 1 << 20;
 pub enum ListenEvent {
     /// A notification.
     Notice(Notice),
-    /// Something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5). Nothing comes before
+    /// A stream has begun, or something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5). Nothing comes before
     /// that but an end.
     Gap {
         /// Each from its authoritative method.
