@@ -146,12 +146,12 @@ fn kill(pid: u32) -> Result<(), Failed> {
 /// What the client does; `death` kills the server and waits for the next one.
 async fn story(client: &Caller, dir: &Path, death: impl Future<Output = Result<(), Failed>>) -> Result<(), Failed> {
     let mut changes = client.changes(Filter::parse(&json!({"resourceSubscriptions": [RECORD]}).to_string())?)?;
-    // The listen begins with a read of the record. Until that is done, a sale is not told but read.
+    // The listen begins with a read of the record. Once that is done, a sale is told.
     let notice = loop {
-        client.call(Request::tool("sell", &json!({}))).tool_result().await?;
         match tokio::time::timeout(Duration::from_secs(1), changes.next()).await {
             Ok(Change::Notice(notice)) => break notice,
-            Ok(Change::Gap { .. } | Change::Fresh { .. }) | Err(_) => {}
+            Ok(Change::Gap { .. } | Change::Fresh { .. }) => {}
+            Err(_quiet) => drop(client.call(Request::tool("sell", &json!({}))).tool_result().await?),
             Ok(other @ (Change::Unreadable { .. } | Change::Ended(_))) => {
                 return Err(format!("unexpected: {other:?}").into());
             }
