@@ -80,7 +80,8 @@ async fn listen_once(connector: &Connector, told: &(watch::Sender<u64>, watch::S
         "ledger_task" => tasks.send_modify(|count| *count += 1),
         _ => {}
     });
-    let Ok(client) = connector.connect(Some(heard)).await else { return };
+    let Ok((client, running)) = connector.connect(Some(heard)).await else { return };
+    tokio::spawn(running);
     if client.batch_execute("LISTEN ledger_outbox; LISTEN ledger_task").await.is_err() {
         return;
     }
