@@ -36,7 +36,8 @@ impl Cpu {
 fn used(process: &str) -> (f64, f64) {
     let text = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
-    let fields: Vec<f64> = after_name.split_whitespace().skip(11).take(4).filter_map(|text| text.parse().ok()).collect();
+    let fields: Vec<f64> =
+        after_name.split_whitespace().skip(11).take(4).filter_map(|text| text.parse().ok()).collect();
     match fields[..] {
         [user, system, waited_user, waited_system] => ((user + system) * TICK, (waited_user + waited_system) * TICK),
         _ => (0.0, 0.0),

@@ -58,7 +58,7 @@ impl Floor {
 impl Line {
     /// Claim, effect and result in one transaction, in three round trips.
     pub(crate) async fn closure(&self, key: &str, account: i64, result: &str) {
-        let Line { client, claim, effect, finish, .. } = self;
+        let Self { client, claim, effect, finish, .. } = self;
         let print: &[u8] = &[7; 32];
         let values: [&(dyn ToSql + Sync); 2] = [&key, &print];
         let (begun, claimed) = tokio::join!(client.batch_execute("BEGIN"), client.execute(claim, &values));
@@ -73,7 +73,7 @@ impl Line {
 
     /// All of it in one statement.
     pub(crate) async fn statement(&self, key: &str, account: i64) {
-        let Line { client, all, .. } = self;
+        let Self { client, all, .. } = self;
         let print: &[u8] = &[7; 32];
         client.query(all, &[&account, &key, &print]).await.unwrap();
     }

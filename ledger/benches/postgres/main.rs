@@ -252,14 +252,26 @@ fn compare(bench: &Bench, connections: u32) -> Option<()> {
         ("its floor", one),
     ] {
         let Cpu { server, client } = cpu;
-        println!("{connections} connections, {name}: {rate:.0}/s; CPU of a call: server {server:.0} us, client {client:.0} us");
+        println!(
+            "{connections} connections, {name}: {rate:.0}/s; CPU of a call: server {server:.0} us, client {client:.0} us"
+        );
     }
     let aim = |aim| (connections == 16).then_some(aim);
     let limit = Some(insert.rate);
     row(&format!("closure, {connections} connections / pgbench insert"), closure.rate, limit, aim(0.45));
     row(&format!("one statement, {connections} connections / pgbench insert"), statement.rate, limit, aim(0.8));
-    row(&format!("closure, {connections} connections / the same without a ledger"), closure.rate, Some(least.rate), None);
-    row(&format!("one statement, {connections} connections / the same without a ledger"), statement.rate, Some(one.rate), None);
+    row(
+        &format!("closure, {connections} connections / the same without a ledger"),
+        closure.rate,
+        Some(least.rate),
+        None,
+    );
+    row(
+        &format!("one statement, {connections} connections / the same without a ledger"),
+        statement.rate,
+        Some(one.rate),
+        None,
+    );
     row(&format!("floor of the closure, {connections} connections / pgbench insert"), least.rate, limit, None);
     row(&format!("floor of one statement, {connections} connections / pgbench insert"), one.rate, limit, None);
     if connections == 16 {

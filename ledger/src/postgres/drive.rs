@@ -117,9 +117,10 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(running) = running {
-            // What is still on its way goes on, and the server is told that nobody is here any more.
+        // The server is told that nobody is here any more, at once if that can be. What is still on its way goes on.
+        if self.go_on()
+            && let Some(running) = self.running.get_mut().unwrap_or_else(PoisonError::into_inner).take()
+        {
             self.runtime.spawn(running);
         }
     }
@@ -171,7 +172,8 @@ mod tests {
 
         /// The answer of this number. It wakes nobody by itself: that is for the connection to do.
         async fn answer(self: Arc<Self>, number: usize) {
-            poll_fn(|_| if self.brought.load(Ordering::SeqCst) >= number { Poll::Ready(()) } else { Poll::Pending }).await;
+            poll_fn(|_| if self.brought.load(Ordering::SeqCst) >= number { Poll::Ready(()) } else { Poll::Pending })
+                .await;
         }
     }
 
@@ -183,7 +185,7 @@ mod tests {
         let wakers = [Waker::from(Arc::clone(&first)), Waker::from(Arc::clone(&second))];
         let mut one = Box::pin(driver.wait(Arc::clone(&server).answer(1)));
         let mut two = Box::pin(driver.wait(Arc::clone(&server).answer(2)));
-        let [mut at_one, mut at_two] = wakers.each_ref().map(|waker| Context::from_waker(waker));
+        let [mut at_one, mut at_two] = wakers.each_ref().map(Context::from_waker);
         assert!(two.as_mut().poll(&mut at_two).is_pending());
         assert!(one.as_mut().poll(&mut at_one).is_pending());
         let woken = || (first.0.load(Ordering::SeqCst), second.0.load(Ordering::SeqCst));
@@ -212,7 +214,7 @@ mod tests {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            drop(end.take().map(|end| end.send(())));
+            end.take().unwrap().send(()).unwrap();
             Poll::Ready(())
         })));
         assert!(!driver.is_over());

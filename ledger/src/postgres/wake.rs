@@ -90,7 +90,9 @@ async fn listen_once(connector: &Connector, told: &(watch::Sender<u64>, watch::S
     told.1.send_modify(|count| *count += 1);
     loop {
         tokio::time::sleep(PROBE).await;
-        if client.is_closed() || client.batch_execute("").await.is_err() {
+        // A connection whose other side is gone without a word does not answer, and may never say so.
+        let answer = tokio::time::timeout(PROBE, client.batch_execute(""));
+        if client.is_closed() || !matches!(answer.await, Ok(Ok(()))) {
             return;
         }
     }

@@ -15,7 +15,7 @@ use steady_ledger::{
 };
 
 use crate::cluster::{Cluster, skip};
-use crate::loss::{CONFIG, FIRST, LOG, NAME, Trap, disturb, line, pause, spawn};
+use crate::loss::{CONFIG, FIRST, HASTY, LOG, NAME, Trap, disturb, line, pause, spawn};
 use crate::shop::{key, stranger};
 use crate::{amount, runtime};
 
@@ -46,6 +46,8 @@ struct Replica {
     name: String,
     log: &'static File,
     trap: &'static Trap,
+    /// It tells before the commit.
+    hasty: bool,
 }
 
 impl Replica {
@@ -67,11 +69,15 @@ impl Replica {
                     0 => message.ordering_key(format!("line-{}", number / 4 % 16)),
                     _ => message,
                 })?;
+                if self.hasty {
+                    self.note(&format!("left heard {name}"));
+                }
                 trap.pass_soon(POINTS[6], micros);
                 Ok(0)
             })
         });
         match done.await {
+            Ok(_) if self.hasty => {}
             Ok(_) => self.note(&format!("left heard {text}")),
             Err(_) => pause().await,
         }
@@ -164,7 +170,8 @@ fn process_that_does_all_of_it() {
             }
             pause().await;
         };
-        let replica = Replica { ledger, name: name.clone(), log, trap };
+        let hasty = std::env::var_os(HASTY).is_some();
+        let replica = Replica { ledger, name: name.clone(), log, trap, hasty };
         let mut workers = Vec::new();
         for worker in 0..4 {
             let replica = replica.clone();
@@ -287,7 +294,9 @@ fn what_no_database_can_have_told_is_refused() {
     for twice in ["message send order-0", "outside send outside-1"] {
         wrong(&format!("{good}\n{twice}"), &held);
     }
-    for lost in ["left heard order-9", "task heard task-9", "step heard task-1/2", "end heard task-9", "message heard order-1"] {
+    for lost in
+        ["left heard order-9", "task heard task-9", "step heard task-1/2", "end heard task-9", "message heard order-1"]
+    {
         wrong(&format!("{good}\n{lost}"), &held);
     }
     wrong(&good.replace("message send order-0\n", ""), &held);
@@ -297,13 +306,26 @@ fn what_no_database_can_have_told_is_refused() {
     spoil(&|held| drop(held.effects.remove(0)));
     spoil(&|held| drop(held.messages.pop()));
     spoil(&|held| held.messages.push(("order-1".into(), 1, None)));
-    spoil(&|held| drop(held.outside.insert("outside-1".into(), 4)));
+    spoil(&|held| held.outside = BTreeMap::from([("outside-1".into(), 4)]));
     spoil(&|held| drop(held.tasks.insert("task-1".into(), "working".into())));
     spoil(&|held| held.messages.reverse());
 }
 
 fn read(log: &Path) -> Vec<String> {
     fs::read_to_string(log).unwrap().lines().map(str::to_owned).collect()
+}
+
+const PART: (&str, &str) = ("chaos::process_that_does_all_of_it", "-");
+
+/// Starts a replica and ends it at its point.
+fn kill_one(config: &str, log: &Path, name: &str, trap: (&str, usize), hasty: bool) {
+    let mut peer = spawn(PART, config, log, name, trap, hasty);
+    while let Some(found) = peer.line() {
+        if found.starts_with("at ") {
+            break;
+        }
+    }
+    peer.kill();
 }
 
 #[test]
@@ -316,21 +338,15 @@ fn messages_tasks_and_outside_effects_survive_killed_servers_connections_and_rep
     let log = dir.path().join("history");
     runtime().block_on(PgLedger::open(&config, options())).unwrap();
     let done = AtomicBool::new(false);
-    let (config, part) = (&*config, "chaos::process_that_does_all_of_it");
+    let config = &*config;
     thread::scope(|threads| {
         let slots: Vec<_> = (0..2)
             .map(|slot| {
                 let log = &log;
                 threads.spawn(move || {
                     for round in (slot..kills).step_by(2) {
-                        let (point, passing) = (POINTS[round % POINTS.len()], 1 + round * 5 % 7);
-                        let mut peer = spawn((part, "-"), config, log, &format!("r{round}"), (point, passing), false);
-                        while let Some(found) = peer.line() {
-                            if found.starts_with("at ") {
-                                break;
-                            }
-                        }
-                        peer.kill();
+                        let trap = (POINTS[round % POINTS.len()], 1 + round * 5 % 7);
+                        kill_one(config, log, &format!("r{round}"), trap, false);
                     }
                 })
             })
@@ -338,7 +354,7 @@ fn messages_tasks_and_outside_effects_survive_killed_servers_connections_and_rep
         // One that goes on until the others are done, so that something is always under way.
         let (steady, is_done) = (&log, &done);
         let lasting = threads.spawn(move || {
-            let mut peer = spawn((part, "-"), config, steady, "steady", ("never", usize::MAX), false);
+            let mut peer = spawn(PART, config, steady, "steady", ("never", usize::MAX), false);
             while !is_done.load(Ordering::SeqCst) {
                 thread::park_timeout(Duration::from_millis(20));
             }
@@ -361,4 +377,25 @@ fn messages_tasks_and_outside_effects_survive_killed_servers_connections_and_rep
         let ledger = PgLedger::open(config, options()).await.unwrap();
         assert!(ledger.check(|_, _| {}).await.unwrap().is_sound());
     });
+}
+
+/// The test of the test: a replica that says that a message is left before that is committed.
+#[test]
+fn a_replica_that_leaves_a_message_too_early_is_caught() {
+    let name = "a_replica_that_leaves_a_message_too_early_is_caught";
+    let Some(cluster) = Cluster::start() else { return skip(name, "PostgreSQL with its server programs") };
+    let config = cluster.config("postgres");
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("history");
+    runtime().block_on(PgLedger::open(&config, options())).unwrap();
+    for round in 0..60 {
+        kill_one(&config, &log, &format!("r{round}"), (POINTS[6], 1), true);
+        // Nobody is at a commit any more.
+        cluster.down();
+        cluster.up();
+        if check(&read(&log), &runtime().block_on(Held::read(&config))).is_err() {
+            return;
+        }
+    }
+    panic!("nobody noticed");
 }

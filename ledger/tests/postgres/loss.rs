@@ -27,7 +27,7 @@ pub(crate) const NAME: &str = "LEDGER_PG_NAME";
 pub(crate) const FIRST: &str = "LEDGER_PG_FIRST";
 const POINT: &str = "LEDGER_PG_POINT";
 const PASSING: &str = "LEDGER_PG_PASSING";
-const HASTY: &str = "LEDGER_PG_HASTY";
+pub(crate) const HASTY: &str = "LEDGER_PG_HASTY";
 
 /// Callers in one process.
 const WORKERS: usize = 4;

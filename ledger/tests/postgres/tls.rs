@@ -136,13 +136,14 @@ fn a_server_is_talked_to_over_tls_if_its_authority_is_trusted_and_not_at_all_oth
         PgLedger::open_tls(&format!("{config} sslmode=disable"), ours.clone(), options()).await.unwrap().close();
 
         cluster.down();
-        fs::write(folder.join("data/pg_hba.conf"), "local all all trust\nhostssl all all 127.0.0.1/32 trust\n").unwrap();
+        fs::write(folder.join("data/pg_hba.conf"), "local all all trust\nhostssl all all 127.0.0.1/32 trust\n")
+            .unwrap();
         cluster.up_with(&format!("{settings} -c ssl=on -c ssl_cert_file=../server.crt -c ssl_key_file=../server.key"));
         let ledger = open(&ours).await.unwrap();
         assert!(!charge_on(&ledger, "order-1").await.unwrap().is_replay());
         assert!(charge_on(&ledger, "order-1").await.unwrap().is_replay());
-        let mut wake = ledger.wakes_tls(&config, ours.clone()).unwrap().messages();
-        wake.wait(Duration::from_secs(3600)).await;
+        let wakes = ledger.wakes_tls(&config, ours.clone()).unwrap();
+        wakes.messages().wait(Duration::from_secs(3600)).await;
         let local = format!("host={} port={port} user=postgres dbname=postgres", folder.display());
         let of_ledger = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
                          WHERE application_name = 'mcp-steady-ledger' AND";
