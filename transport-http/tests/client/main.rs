@@ -11,6 +11,8 @@ mod proxies;
 mod recovery;
 mod refusals;
 mod rows;
+mod session_rows;
+mod sessions;
 mod streams;
 mod support;
 mod tools;
