@@ -41,6 +41,7 @@ pub(super) struct Read {
 }
 
 /// The text of an answer.
+#[derive(Debug)]
 pub(super) struct Answer {
     pub(super) text: String,
     pub(super) is_error: bool,

@@ -95,19 +95,13 @@ impl Session {
     }
 
     /// The first handshake. Its answer waits for the stream of notifications, which says so through `first`.
-    pub(super) fn open(
-        self: Arc<Self>,
-        sink: mpsc::Sender<Item>,
-        first: oneshot::Receiver<()>,
-    ) -> impl Future<Output = ()> + Send + 'static {
-        async move {
-            let end = self.shake().await;
-            if self.now().generation > 0 {
-                let _there_or_not = within(&self.endpoint.config.clock, STREAM_TIME, first).await;
-            }
-            // Without its link nobody waits for it.
-            let _nobody_waits = sink.send(Item::Of(self.opening.0.clone(), What::End(end))).await;
+    pub(super) async fn open(self: Arc<Self>, sink: mpsc::Sender<Item>, first: oneshot::Receiver<()>) {
+        let end = self.shake().await;
+        if self.now().generation > 0 {
+            let _there_or_not = within(&self.endpoint.config.clock, STREAM_TIME, first).await;
         }
+        // Without its link nobody waits for it.
+        let _nobody_waits = sink.send(Item::Of(self.opening.0.clone(), What::End(end))).await;
     }
 
     /// One handshake: the answer to `initialize`. Only one that the server agreed to changes anything.

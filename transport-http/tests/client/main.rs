@@ -3,6 +3,7 @@
 mod calls;
 mod cancellation;
 mod clock;
+mod eras;
 #[path = "../forward_proxy/mod.rs"]
 mod forward_proxy;
 mod listens;
