@@ -2,22 +2,23 @@
 //! them the [floor]: the same statements in the same client without a ledger. What each takes of the processors is printed
 //! too, as it is what counts where client and server share them.
 //!
-//! **What limits it** on two processors that client, server and other work shared, at 16 connections, of two runs:
+//! **What limits it** on two processors that client, server and much other work shared, at 16 connections, in three runs:
 //!
-//! | | of pgbench's rate | server, client CPU of a call in us |
+//! | | of pgbench's rate | CPU of a call in us: server, client |
 //! |---|---|---|
 //! | pgbench, one insert | 1 | 59-70, 12-14 |
-//! | closure | 0.40, 0.53 | 189-223, 64-65 |
-//! | its floor | 0.53, 0.73 | 104-139, 36-43 |
-//! | one statement | 0.56, 0.80 | 111-131, 22-24 |
-//! | its floor | 0.81, 0.83 | 76-85, 19 |
+//! | closure | 0.40, 0.44, 0.53 | 188-223, 64-82 |
+//! | its floor | 0.53, 0.62, 0.73 | 104-139, 36-45 |
+//! | one statement | 0.56, 0.75, 0.80 | 111-131, 22-27 |
+//! | its floor | 0.81, 0.98, 0.83 | 71-85, 17-19 |
 //!
-//! So where the processors limit the rate, one statement cannot come to much more than 0.8 with any ledger: its effect and
-//! its key are two rows where pgbench writes one. Where the disk does, all come near to 1. Of what the server takes for one
-//! statement, executing it is 29 us (17 us for the floor, 6 us for pgbench's insert); the rest is messages, commit and
-//! waiting for both. Of those 29 us, the rule of the table takes 3, the index of what expires 4, that of what is open 3, the
-//! lock 2, the setting 1. The floor's closure in pgbench itself comes to 0.66 if its first and its last two statements share
-//! one `Sync`, and to 0.45 if all five have their own: this client library cannot share one.
+//! So where the processors limit the rate, as in the first run, the aim of one statement, 0.8, is what any ledger could come
+//! to at best: its effect and its key are two rows where pgbench writes one. Where the disk does, all come near to 1. Of what
+//! the server takes for one statement, executing it is 29 us (17 us for the floor, 6 us for pgbench's insert); the rest is
+//! messages, commit, and waiting for both. Of those 29 us, the rule of the table takes 3, the index of what expires 4, that
+//! of what is open 3, the lock 2, the setting 1. The closure's floor, run by pgbench itself, comes to 0.66 if its first two
+//! and its last two statements share one `Sync` each, and to 0.45 if all five have their own and their own round trip: this
+//! client library cannot share one, so ours are five in three round trips.
 //!
 //! Each row is a JSON line in the file that `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one short pass.
 //! Without PostgreSQL and pgbench it says so and measures nothing.
