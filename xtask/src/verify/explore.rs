@@ -70,7 +70,7 @@ const MUTANTS: [(&str, &str, &str, &str); 9] = [
     ("day.html", "(prefers-color-scheme: dark)", "(prefers-color-scheme: none)", "does not follow"),
     ("pale.html", "--soft: #5b6570", "--soft: #c9cfd6", "contrast"),
     ("nameless.html", " for=\"ordering\"", "", "no name"),
-    ("piled.html", "const places = lost ?", "const places = true ? [0.02] : lost ?", "on each other"),
+    ("piled.html", "const hidden = () => {", "const hidden = () => { return 0;", "on each other"),
 ];
 
 /// What is wrong with the page.
@@ -106,7 +106,7 @@ fn used(browser: &Browser, page: &Path) -> Result<Vec<String>, Error> {
         findings.extend(browser.complaints()?.into_iter().map(|said| format!("at {width} px, in the console: {said}")));
     }
     findings.extend(readable(browser)?);
-    if browser.value_of("performance.getEntriesByType('resource').length")?.as_u64() != Some(0) {
+    if browser.value_of(LOADED)?.as_u64() != Some(0) {
         findings.push("the page loads something beside itself".to_string());
     }
     Ok(findings)
@@ -155,6 +155,10 @@ const PILED: &str = "(() => {
   list.dispatchEvent(new Event('input'));
   return found;
 })()";
+
+/// What the page has loaded, and what it would load: what is missing is in no list of the browser's.
+const LOADED: &str = "performance.getEntriesByType('resource').length \
+    + document.querySelectorAll('[src], [srcset], link[href]:not([href^=\"data:\"])').length";
 
 /// What keeps somebody from reading the page that is open.
 fn readable(browser: &Browser) -> Result<Vec<String>, Error> {
