@@ -12,9 +12,11 @@
 //! | [`request`] | a request of a session as one of the modern revision |
 //! | [`answer`] | results and errors, back |
 //! | [`ask`] | what a server asks of its client |
+//! | [`batch`] | several messages in one text |
 
 pub mod answer;
 pub mod ask;
+pub mod batch;
 pub mod handshake;
 pub mod request;
 pub mod revision;

@@ -60,7 +60,8 @@ impl Refused {
         Self::new(status, id, RpcError::new(code, error.to_string()))
     }
 
-    /// Rule H1: the endpoint takes POST and nothing else. That is final: no stream is ever opened by GET.
+    /// Rule H1: outside of a session the endpoint takes POST and nothing else. That is final: no stream is ever opened by
+    /// GET.
     pub(super) fn method() -> Self {
         Self::bare(StatusCode::METHOD_NOT_ALLOWED).with(ALLOW, HeaderValue::from_static("POST"))
     }
@@ -115,9 +116,9 @@ impl Refused {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
     }
 
-    pub(super) fn shutting_down(config: &HttpConfig, id: RequestId) -> Self {
+    pub(super) fn shutting_down(config: &HttpConfig, id: Option<RequestId>) -> Self {
         let error = RpcError::new(code::OVERLOADED, "this server is shutting down; retry later");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
     }
 
     pub(super) fn unauthorized(unauthorized: Unauthorized) -> Self {

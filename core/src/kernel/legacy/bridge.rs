@@ -48,14 +48,16 @@ impl<S: Service> Bridge<S> {
     }
 
     /// What the service's own `subscriptions/listen` would hear of its lists.
-    pub(super) fn listen(&self, cx: &Context) -> Option<Subscription> {
+    /// None if it has no hub; the error of one that is full.
+    pub(super) fn listen(&self, cx: &Context) -> Result<Option<Subscription>, RpcError> {
         let lists =
             r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}}"#;
-        let params = request::params(&self.handshake, None, Some(lists))?;
+        let Some(params) = request::params(&self.handshake, None, Some(lists)) else { return Ok(None) };
         let call = Call::plain(method::LISTEN, &params);
         match self.service.call(call, cx.clone()) {
-            Answer::Listen(subscription) => Some(subscription),
-            Answer::Ready(_) | Answer::Later(_) | Answer::Blocking(_) => None,
+            Answer::Listen(subscription) => Ok(Some(subscription)),
+            Answer::Ready(Err(full)) if full.code == code::OVERLOADED => Err(full),
+            Answer::Ready(_) | Answer::Later(_) | Answer::Blocking(_) => Ok(None),
         }
     }
 

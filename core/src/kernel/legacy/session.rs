@@ -36,6 +36,8 @@ struct State {
     outstanding: Outstanding<StdArc<Question>>,
     /// What the service's own listen would hear; none if it has no hub.
     changes: Option<StdArc<Subscription>>,
+    /// Why it does not, if its hub was full.
+    refused: Option<RpcError>,
     /// Whether it lets single resources be watched.
     watches: bool,
 }
@@ -166,6 +168,7 @@ impl Shared {
                 state.handshake = Some(StdArc::clone(&handshake));
                 state.level = None;
                 state.changes = None;
+                state.refused = None;
                 state.watches = false;
             }
             Effect::Refuse(refusal) => {
@@ -217,14 +220,18 @@ impl Shared {
     }
 
     /// What the server says of itself. Whether anything of it changes is asked of one only that says so.
-    fn discovered(&self, discovered: &str, listen: impl FnOnce() -> Option<Subscription>) {
+    fn discovered(&self, discovered: &str, listen: impl FnOnce() -> Result<Option<Subscription>, RpcError>) {
         let watches = watches(discovered);
         if !watches && !discovered.contains("\"listChanged\"") {
             return;
         }
-        let changes = listen().map(StdArc::new);
+        let (changes, refused) = match listen() {
+            Ok(changes) => (changes.map(StdArc::new), None),
+            Err(full) => (None, Some(full)),
+        };
         let mut state = self.state.lock();
         state.watches = watches;
+        state.refused = refused;
         let _before = core::mem::replace(&mut state.changes, changes);
     }
 
@@ -232,8 +239,9 @@ impl Shared {
     fn watch(&self, asked: Asked, came: &Came<'_>) -> Result<(), RpcError> {
         let state = self.state.lock();
         let changes = state.changes.clone().filter(|_| state.watches);
+        let refused = state.refused.clone().filter(|_| state.watches);
         drop(state);
-        let changes = changes.ok_or_else(|| RpcError::method_not_found(came.method))?;
+        let changes = changes.ok_or_else(|| refused.unwrap_or_else(|| RpcError::method_not_found(came.method)))?;
         let uri = members(came.params.map_or("{}", RawValue::get), &["uri"]).and_then(|[uri]| text(uri?));
         let uri = uri.ok_or_else(|| RpcError::invalid_params("params.uri must be a string, the URI of a resource"))?;
         let watched = Refetch::Resource { uri: uri.into() };
