@@ -31,6 +31,8 @@ pub enum BatchError {
         at: usize,
         /// What is wrong with it.
         bad: BadMessage,
+        /// Whether there is a request among the others: then its sender waits, and must be told.
+        asked: bool,
     },
 }
 
@@ -50,9 +52,11 @@ pub fn read(text: &str) -> Result<Vec<(&str, Message<'_>)>, BatchError> {
     let mut reader = serde_json::Deserializer::from_str(text);
     let texts = reader.deserialize_seq(Texts).map_err(|_| BatchError::Array)?;
     reader.end().map_err(|_| BatchError::Array)?;
+    let parsed: Vec<_> = texts.iter().map(|text| parse(text.get())).collect();
+    let asked = parsed.iter().any(|message| matches!(message, Ok(Message::Request { .. })));
     let mut messages = Vec::with_capacity(texts.len());
-    for (at, text) in texts.into_iter().enumerate() {
-        let message = parse(text.get()).map_err(|bad| BatchError::Bad { at, bad })?;
+    for (at, (text, message)) in texts.into_iter().zip(parsed).enumerate() {
+        let message = message.map_err(|bad| BatchError::Bad { at, bad, asked })?;
         if matches!(&message, Message::Request { method, .. } if method == method::INITIALIZE) {
             return Err(BatchError::Initialize);
         }
@@ -107,7 +111,8 @@ mod tests {
     #[test]
     fn one_that_is_none_and_a_handshake_refuse_all() {
         let with = |other: &str| read(&format!("[{PING},{other}]")).err();
-        assert_eq!(with("7"), Some(BatchError::Bad { at: 1, bad: BadMessage::Batch }));
+        assert_eq!(with("7"), Some(BatchError::Bad { at: 1, bad: BadMessage::Answer, asked: true }));
+        assert_eq!(read("[7]").err(), Some(BatchError::Bad { at: 0, bad: BadMessage::Answer, asked: false }));
         assert!(matches!(with("[]"), Some(BatchError::Bad { at: 1, .. })));
         let handshake = r#"{"jsonrpc":"2.0","id":2,"method":"initialize"}"#;
         assert_eq!(with(handshake), Some(BatchError::Initialize));

@@ -103,9 +103,11 @@ impl Door {
         }
         match batch::read(text) {
             Ok(messages) => self.batch.extend(messages.into_iter().map(|(text, _)| text.into())),
-            // Nobody's request is known to be in it.
-            Err(BatchError::Bad { bad, .. }) => engine.reject(Foreign::Bad(bad)),
-            Err(error @ (BatchError::Array | BatchError::Initialize)) => engine.refuse_text(&error.error()),
+            // Nobody waits for an answer to it, and one that looks like an answer must have none (rule S2).
+            Err(BatchError::Bad { bad, asked: false, .. }) => engine.reject(Foreign::Bad(bad)),
+            Err(error @ (BatchError::Array | BatchError::Initialize | BatchError::Bad { .. })) => {
+                engine.refuse_text(&error.error());
+            }
         }
     }
 
