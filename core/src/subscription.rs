@@ -36,7 +36,8 @@
 //! Invariants:
 //! - `SUB-1` a message is delivered only on an acknowledged stream (L1); one before that is counted and dropped;
 //! - `SUB-2` every recovery is a new listen request with a new wire id, the same filter and no Last-Event-ID (L5, H7);
-//! - `SUB-3` once a recovered stream is acknowledged, everything the filter covers is read afresh (L5);
+//! - `SUB-3` once a stream is acknowledged that follows a loss, of a stream or of a request before the first one, everything
+//!   the filter covers is read afresh (L5): what a reader knew when it subscribed is older than such a stream;
 //! - `SUB-4` Ended is never left, and a graceful end starts no recovery unless the caller asked for it (L4);
 //! - `SUB-5` every deadline lies after the `now` that set it, so after [`Event::Clock`] none at or before `now` remains
 //!   and no loop runs without time moving;
@@ -217,7 +218,7 @@ pub struct Subscription {
     state: State,
     /// The attempt that the next failure ends.
     attempt: Attempt,
-    /// Whether a stream was ever acknowledged, so that the next one follows a gap.
+    /// Whether a stream was acknowledged or a request lost before, so that the next stream follows a gap.
     seen: bool,
     violations: u32,
 }
@@ -281,7 +282,7 @@ impl Subscription {
         self.attempt
     }
 
-    /// Whether a stream was open before, so that the next one follows a gap (`SUB-3`).
+    /// Whether a stream was open or a request lost before, so that the next stream follows a gap (`SUB-3`).
     #[must_use]
     pub const fn is_recovering(&self) -> bool {
         self.seen
@@ -373,6 +374,7 @@ impl Subscription {
 
     /// Enters Waiting and counts the failure (`SUB-6`).
     fn pause(&mut self, now: Instant) -> Instant {
+        self.seen = true;
         let delay = self.config.backoff.delay(self.attempt, &mut self.jitter);
         self.attempt = self.attempt.next();
         let until = later(now, delay);

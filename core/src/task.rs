@@ -65,6 +65,9 @@
 
 use core::fmt;
 
+/// The name of the extension, as both sides declare it.
+pub const EXTENSION: &str = "io.modelcontextprotocol/tasks";
+
 /// The status of a task (rule K2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Status {

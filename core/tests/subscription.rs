@@ -50,6 +50,18 @@ fn every_reconnection_is_a_new_request_and_a_refetch() {
 }
 
 #[test]
+fn a_first_stream_that_is_late_follows_a_gap() {
+    // The request is lost, or is not acknowledged in time: what its caller read meanwhile is older than the stream.
+    for lost in [Event::Lost, Event::Clock] {
+        let mut subscription = open(Config::default());
+        let at = Instant::ZERO + Config::default().ack_deadline;
+        let until = until(subscription.handle(at, lost));
+        assert_eq!(subscription.handle(until, Event::Clock), Effect::Listen);
+        assert_eq!(subscription.handle(until, Event::Acknowledged), Effect::Opened { refetch: true }, "{lost:?}");
+    }
+}
+
+#[test]
 fn a_graceful_end_is_an_end() {
     let mut subscription = open(Config::default());
     let now = Instant::ZERO;
@@ -213,7 +225,7 @@ fn explore(config: Config) -> (Searched, BTreeMap<&'static str, u32>) {
     let mut seen = HashSet::new();
     let mut queue = VecDeque::from([(Instant::ZERO, open(config), false)]);
     let mut effects = BTreeMap::new();
-    while let Some((now, subscription, opened)) = queue.pop_front() {
+    while let Some((now, subscription, follows_a_gap)) = queue.pop_front() {
         if !searched.state(seen.insert(key(&subscription, now, config))) {
             continue;
         }
@@ -222,17 +234,18 @@ fn explore(config: Config) -> (Searched, BTreeMap<&'static str, u32>) {
             let effect = after.handle(now, event);
             check(now, config, &subscription, event, effect, &after);
             if let Effect::Opened { refetch } = effect {
-                sub_3_a_recovered_stream_is_read_afresh(opened, refetch, &subscription);
+                sub_3_a_recovered_stream_is_read_afresh(follows_a_gap, refetch, &subscription);
             }
             *effects.entry(name(effect)).or_default() += 1;
             searched.transitions += 1;
-            let opened = opened || matches!(effect, Effect::Opened { .. });
-            queue.push_back((now, after, opened));
+            let lost = matches!(effect, Effect::Wait { .. } | Effect::AbortAndWait { .. });
+            queue.push_back((now, after, follows_a_gap || lost || matches!(effect, Effect::Opened { .. })));
         }
         // Time moves to just before and onto the next moments, and nowhere else.
         for at in moments(&subscription, config).into_iter().flatten() {
             let before = Instant::from_nanos(at.as_nanos().saturating_sub(1));
-            queue.extend([before, at].into_iter().filter(|to| *to > now).map(|to| (to, subscription.clone(), opened)));
+            let moved = [before, at].into_iter().filter(|to| *to > now);
+            queue.extend(moved.map(|to| (to, subscription.clone(), follows_a_gap)));
         }
     }
     (searched, effects)

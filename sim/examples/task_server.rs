@@ -167,6 +167,15 @@ async fn pack(job: Job) -> Result<Reply, Unfinished> {
     Ok(Reply::text(&format!("{parcels} parcels, by {}", job.lease().owner)))
 }
 
+/// Says that nobody waits for the creation of this task any more.
+struct LetGo(Box<str>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        say(&format!("let go {}", self.0));
+    }
+}
+
 /// A store whose creations are durable and never answered: the moment between the two lasts until somebody ends it.
 struct Held<S>(S);
 
@@ -176,6 +185,8 @@ impl<S: TaskStore> TaskStore for Held<S> {
         Box::pin(async move {
             let created = creating.await?;
             say(&format!("durable {}", created.task.id));
+            // Dropped when whoever answers gives the call up.
+            let _held = LetGo(created.task.id);
             pending().await
         })
     }

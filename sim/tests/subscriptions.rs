@@ -1,6 +1,7 @@
 //! The inventory as resources, over real pipes: read, listed, and heard of when it changes, by whichever process.
 #![cfg(feature = "live")]
 
+use std::collections::{BTreeSet, VecDeque};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -16,6 +17,8 @@ struct Shop {
     child: Child,
     input: ChildStdin,
     lines: Receiver<Value>,
+    /// Notifications that came before an answer.
+    heard: VecDeque<Value>,
     next: u32,
 }
 
@@ -37,7 +40,7 @@ impl Shop {
                 }
             }
         });
-        Self { child, input, lines, next: 0 }
+        Self { child, input, lines, heard: VecDeque::new(), next: 0 }
     }
 
     fn send(&mut self, id: &Value, method: &str, mut params: Value) {
@@ -47,40 +50,40 @@ impl Shop {
         writeln!(self.input, "{request}").expect("it reads");
     }
 
-    fn line(&self) -> Value {
-        self.lines.recv_timeout(GUARD).expect("a line")
+    /// The next notification.
+    fn notification(&mut self) -> Value {
+        self.heard.pop_front().unwrap_or_else(|| self.lines.recv_timeout(GUARD).expect("a line"))
     }
 
-    /// The answer to a request, and the notifications that came before it.
-    fn ask(&mut self, method: &str, params: Value) -> (Value, Vec<Value>) {
+    /// The answer to a request.
+    fn ask(&mut self, method: &str, params: Value) -> Value {
         self.next += 1;
         let id = json!(self.next);
         self.send(&id, method, params);
-        let mut before = Vec::new();
         loop {
-            let line = self.line();
+            let line = self.lines.recv_timeout(GUARD).expect("a line");
             if line["id"] == id {
-                return (line, before);
+                return line;
             }
-            before.push(line);
+            self.heard.push_back(line);
         }
     }
 
     fn reserve(&mut self, sku: &str, key: &str) -> Value {
         let arguments = json!({"sku": sku, "quantity": 2, "tenant": "acme", "idempotencyKey": key});
-        let (answer, _) = self.ask("tools/call", json!({"name": "reserve_inventory", "arguments": arguments}));
+        let answer = self.ask("tools/call", json!({"name": "reserve_inventory", "arguments": arguments}));
         answer["result"]["structuredContent"].clone()
     }
 
     fn read(&mut self, uri: &str) -> Value {
-        let (answer, _) = self.ask("resources/read", json!({"uri": uri}));
+        let answer = self.ask("resources/read", json!({"uri": uri}));
         let text = answer["result"]["contents"][0]["text"].as_str().unwrap_or_else(|| panic!("a content: {answer}"));
         serde_json::from_str(text).expect("JSON")
     }
 
     fn listen(&mut self, notifications: Value) {
         self.send(&json!("listen"), "subscriptions/listen", json!({"notifications": notifications}));
-        let acknowledged = self.line();
+        let acknowledged = self.notification();
         assert_eq!(acknowledged["params"]["notifications"], notifications);
     }
 }
@@ -99,25 +102,25 @@ fn uri_of(message: &Value) -> (&str, &str) {
 fn the_stock_is_a_resource() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut shop = Shop::open(&dir.path().join("shop.db"));
-    let (discovered, _) = shop.ask("server/discover", json!({}));
+    let discovered = shop.ask("server/discover", json!({}));
     let capabilities = &discovered["result"]["capabilities"];
     assert_eq!(capabilities["resources"], json!({"subscribe": true, "listChanged": true}));
     assert_eq!(capabilities["tools"], json!({"listChanged": true}));
-    let (templates, _) = shop.ask("resources/templates/list", json!({}));
+    let templates = shop.ask("resources/templates/list", json!({}));
     assert_eq!(templates["result"]["resourceTemplates"][0]["uriTemplate"], "inventory://{tenant}/{sku}");
-    assert_eq!(shop.ask("resources/list", json!({})).0["result"]["resources"], json!([]));
+    assert_eq!(shop.ask("resources/list", json!({}))["result"]["resources"], json!([]));
     shop.reserve("gadget", "a");
     let stock = json!({"tenant": "acme", "sku": "gadget", "available": 8, "reserved": 2});
     assert_eq!(shop.read("inventory://acme/gadget"), stock);
     assert_eq!(shop.read("inventory://other/gadget")["reserved"], 0);
-    let (listed, _) = shop.ask("resources/list", json!({}));
+    let listed = shop.ask("resources/list", json!({}));
     assert_eq!(listed["result"]["resources"][0]["uri"], "inventory://acme/gadget");
     assert_eq!((&listed["result"]["cacheScope"], &listed["result"]["ttlMs"]), (&json!("private"), &json!(0)));
     for unknown in ["inventory://acme/nothing", "inventory://acme", "other://acme/gadget"] {
-        let (refused, _) = shop.ask("resources/read", json!({"uri": unknown}));
+        let refused = shop.ask("resources/read", json!({"uri": unknown}));
         assert_eq!((&refused["error"]["code"], &refused["error"]["data"]["uri"]), (&json!(-32602), &json!(unknown)));
     }
-    assert_eq!(shop.ask("resources/list", json!({"cursor": "x"})).0["error"]["code"], -32602);
+    assert_eq!(shop.ask("resources/list", json!({"cursor": "x"}))["error"]["code"], -32602);
 }
 
 #[test]
@@ -128,17 +131,15 @@ fn a_reservation_is_heard_of_and_the_record_read_afresh() {
     shop.listen(json!({"resourceSubscriptions": [uri, "inventory://other/gadget"], "resourcesListChanged": true}));
     shop.reserve("widget", "w");
     shop.reserve("gadget", "a");
-    let mut heard = Vec::new();
-    while heard.len() < 3 {
-        let line = shop.line();
-        let (method, uri) = uri_of(&line);
-        heard.push(format!("{method} {uri}").trim().to_owned());
-    }
-    heard.sort();
-    heard.dedup();
+    let mut heard = BTreeSet::new();
     let updated = |uri: &str| format!("notifications/resources/updated {uri}");
-    assert!(heard.contains(&updated(uri)) && heard.contains(&"notifications/resources/list_changed".to_owned()));
-    assert!(heard.iter().all(|heard| !heard.contains("widget")), "rule L3: {heard:?}");
+    let all = [updated(uri), updated("inventory://other/gadget"), "notifications/resources/list_changed".to_owned()];
+    while !all.iter().all(|all| heard.contains(all)) {
+        let line = shop.notification();
+        let (method, uri) = uri_of(&line);
+        heard.insert(format!("{method} {uri}").trim().to_owned());
+    }
+    assert_eq!(heard.len(), all.len(), "rule L3: {heard:?}");
     assert_eq!(shop.read(uri)["available"], 8);
 }
 

@@ -1,7 +1,9 @@
 //! The example of a client whose server is killed in the middle of a listen and of a task, as its README shows it.
 #![cfg(all(feature = "live", unix))]
 
-use std::path::Path;
+#[path = "support/example.rs"]
+mod example;
+
 use std::process::Command;
 
 /// What it says, on either transport.
@@ -17,8 +19,7 @@ const STORY: [&str; 7] = [
 
 #[test]
 fn the_example_survives_a_killed_server_in_the_middle_of_a_listen_and_a_task_on_both_transports() {
-    let example = Path::new(env!("CARGO_BIN_EXE_steady-sim")).with_file_name("examples").join("survives_restart");
-    let output = Command::new(example).output().expect("it runs");
+    let output = Command::new(example::example("survives_restart")).output().expect("it runs");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{out}{err}");
     let expected = ["over stdio", "over HTTP"].map(|link| [&[link][..], &STORY].concat().join("\n") + "\n").concat();

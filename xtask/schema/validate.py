@@ -2,10 +2,13 @@
 
 usage: validate.py SCHEMAS RECORDS
 
-SCHEMAS is a folder with the schema of the protocol and that of its extension for tasks. RECORDS is a folder with two files for each connection, what the client sent and
-what the server sent: NAME.http.client, NAME.http.server, NAME.stdio.client,
+SCHEMAS is a folder with the schema of the protocol and that of its extension for
+tasks. RECORDS is a folder with two files for each connection, what the client sent
+and what the server sent: NAME.http.client, NAME.http.server, NAME.stdio.client,
 NAME.stdio.server. The messages of the side that NAME begins with are validated;
-those of the other side only say which request a result belongs to. At the end
+those of the other side only say which request a result belongs to. What was said
+in an older revision, which the schemas do not describe, is counted apart: of it
+only the form that JSON-RPC demands is checked. At the end
 each kind of message that a side sent over a transport, and each method of its
 requests, is spoiled once, and must be refused.
 """
@@ -21,6 +24,8 @@ from pathlib import Path
 from jsonschema import Draft202012Validator
 
 SHOWN = 20
+# Negotiated by a handshake, and not described by the schemas.
+OLDER = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
 # What must have been recorded, or nothing is proven about it.
 REQUESTS = ["server/discover", "tools/list", "tools/call"]
 SAID = ["result", "error", "notifications/progress"]
@@ -121,13 +126,16 @@ def parsed(text):
 
 
 def http_requests(data):
-    """The message of each request, None where it had none."""
+    """The message of each request, None where it had none, and whether its head belongs to a session of an older revision."""
     messages = []
     while b"\r\n\r\n" in data:
         head, data = data.split(b"\r\n\r\n", 1)
-        lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")]
-        length = int(lengths[0]) if lengths else 0
-        messages.append(parsed(data[:length]))
+        lines = [line.split(b":", 1) for line in head.split(b"\r\n")[1:] if b":" in line]
+        headers = {name.strip().lower(): value.strip().decode("latin-1") for name, value in lines}
+        length = int(headers.get(b"content-length", 0))
+        version = headers.get(b"mcp-protocol-version")
+        old = version in OLDER or (version is None and b"mcp-session-id" in headers)
+        messages.append((parsed(data[:length]), old))
         data = data[length:]
     return messages
 
@@ -155,32 +163,58 @@ def http_responses(data):
     return answers
 
 
+def is_handshake(request, message):
+    """Whether this result answers `initialize`: a connection or a session of an older revision begins."""
+    return (request or {}).get("method") == "initialize" and "result" in (message or {})
+
+
 def of_http(client, server):
-    """(side, message, text, method) of a connection: its n-th response answers its n-th request."""
-    requests = http_requests(client)
-    for request in requests:
+    """(side, message, text, method, old) of a connection: its n-th response answers its n-th request."""
+    requests, answers = http_requests(client), http_responses(server)
+    for index, (request, old) in enumerate(requests):
+        said = answers[index] if index < len(answers) else []
+        old = old or any(is_handshake(request, message) for message, _ in said)
         if request is not None:
-            yield "client", request, b"", None
-    for index, answer in enumerate(http_responses(server)):
-        request = requests[index] if index < len(requests) else None
+            yield "client", request, b"", None, old
+        for message, text in said:
+            yield "server", message, text, (request or {}).get("method"), old
+    for answer in answers[len(requests) :]:
         for message, text in answer:
-            yield "server", message, text, (request or {}).get("method")
+            yield "server", message, text, None, False
 
 
 def of_stdio(client, server):
-    """The same for lines: a result answers the request with its id."""
-    methods = {}
-    for line in client.splitlines():
-        message = parsed(line)
+    """The same for lines: a result answers the request with its id, and belongs to the request's revision."""
+    requests, said = {}, [(parsed(line), line) for line in client.splitlines()]
+    for message, _ in said:
+        if message is not None and "method" in message and "id" in message:
+            requests[json.dumps(message["id"])] = message
+    # What a killed server had half written is no message.
+    lines = [(parsed(line), line) for line in server.splitlines(keepends=True) if line.endswith(b"\n")]
+
+    def request_of(message):
+        return requests.get(json.dumps((message or {}).get("id"))) if "method" not in (message or {}) else None
+
+    shaken = any(is_handshake(request_of(message), message) for message, _ in lines)
+
+    def is_old(message):
+        meta = ((message or {}).get("params") or {}).get("_meta") or {}
+        return shaken and "io.modelcontextprotocol/protocolVersion" not in meta
+
+    for message, line in said:
         if message is not None and "method" in message:
-            if "id" in message:
-                methods[json.dumps(message["id"])] = message["method"]
-            yield "client", message, line, None
-    for line in server.splitlines(keepends=True):
-        # What a killed server had half written is no message.
-        if line.endswith(b"\n"):
-            message = parsed(line)
-            yield "server", message, line, methods.get(json.dumps((message or {}).get("id")))
+            yield "client", message, line, None, is_old(message)
+    for message, line in lines:
+        request = request_of(message)
+        yield "server", message, line, (request or {}).get("method"), is_old(request or message)
+
+
+def old_faults(message):
+    """Why a message of an older revision is none of JSON-RPC."""
+    parts = [part for part in ["method", "result", "error"] if part in message]
+    if message.get("jsonrpc") != "2.0" or len(parts) != 1 or ("result" in message and "id" not in message):
+        return ["neither a request, a notification nor an answer"]
+    return ["a member of the current revision"] if "resultType" in (message.get("result") or {}) else []
 
 
 def kind(message):
@@ -215,11 +249,16 @@ def main():
     for path in sorted(Path(sys.argv[2]).glob("*.client")):
         other = path.with_suffix(".server")
         transport, read = ("HTTP", of_http) if path.stem.endswith(".http") else ("stdio", of_stdio)
-        for side, message, text, method in read(path.read_bytes(), other.read_bytes()):
+        for side, message, text, method, old in read(path.read_bytes(), other.read_bytes()):
             if not path.name.startswith(side):
                 continue
             if message is None:
                 findings.append(f"{path.stem}: not a message: {text[:200]!r}")
+                continue
+            if old:
+                counts[transport, side, "message of an older revision"] += 1
+                faults = old_faults(message)
+                findings.extend(f"{path.stem}: {fault}: {json.dumps(message)[:400]}" for fault in faults)
                 continue
             name = schema.name(message, method)
             counts[transport, side, name] += 1
@@ -235,6 +274,8 @@ def main():
             findings.append(f"a spoiled {what} of a {side} over {transport} passes: the check proves nothing")
     if next(of_stdio(b"", b"a line of a log\n"))[1] is not None:
         findings.append("a line that is no message passes: the check proves nothing")
+    if not old_faults({"jsonrpc": "2.0", "id": 1, "result": {"resultType": "complete"}}) or not old_faults({"jsonrpc": "2.0"}):
+        findings.append("a message that no older revision has passes: the check proves nothing")
     for transport, side, what in WANTED:
         if (transport, side, what) not in samples:
             findings.append(f"no {what} of a {side} over {transport} was recorded")

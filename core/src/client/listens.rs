@@ -144,6 +144,22 @@ impl<P: Clone, R> Client<P, R> {
         }
     }
 
+    /// Something came over the link that could not be read and may have been a notification: each open stream has a gap.
+    pub fn missed(&mut self) {
+        for id in self.listens_that(|entry| matches!(entry.machine.state(), State::Open { .. })) {
+            self.miss(id);
+        }
+    }
+
+    /// What is read now may be older than what is missed: it does not answer for it.
+    fn miss(&mut self, id: SubscriptionId) {
+        let Some(entry) = self.listens.entries.get_mut(&id) else { return };
+        match entry.gap {
+            Gap::None => self.open_whole_gap(id),
+            Gap::Refetching(_) | Gap::RefetchingAgain => entry.gap = Gap::RefetchingAgain,
+        }
+    }
+
     /// Something came over the link.
     pub(super) fn heard(&mut self, now: Instant) {
         self.listens.heard = self.listens.heard.max(now);
@@ -212,11 +228,8 @@ impl<P: Clone, R> Client<P, R> {
             Effect::Listen => self.send_listen(id),
             Effect::Opened { refetch } => {
                 entry.last_open = entry.wire;
-                match (refetch, &entry.gap) {
-                    (false, _) => {}
-                    (true, Gap::None) => self.open_whole_gap(id),
-                    // What is read now may be older than this loss: it does not answer for it.
-                    (true, Gap::Refetching(_) | Gap::RefetchingAgain) => entry.gap = Gap::RefetchingAgain,
+                if refetch {
+                    self.miss(id);
                 }
             }
             Effect::Deliver => self.deliver(id, notice),

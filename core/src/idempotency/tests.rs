@@ -191,6 +191,16 @@ fn keys_are_visible_ascii_of_bounded_length() {
 }
 
 #[test]
+fn a_key_and_each_place_are_named_in_errors_as_the_caller_wrote_them() {
+    assert_eq!(Key::parse("order-7").unwrap().to_string(), "order-7");
+    let names = [Source::Params, Source::Meta, Source::Header, Source::Argument].map(|place| place.to_string());
+    assert!(names[0].ends_with(PARAM_NAME), "{names:?}");
+    assert!(names[1].contains(META_NAME), "{names:?}");
+    assert!(names[2].to_lowercase().contains(HEADER_NAME), "{names:?}");
+    assert!(names[3].contains("argument"), "{names:?}");
+}
+
+#[test]
 fn every_place_can_carry_the_key_and_every_pair_must_agree() {
     let build = |values: [Option<&'static str>; 4]| KeySources {
         params: values[0],

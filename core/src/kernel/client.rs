@@ -49,7 +49,7 @@ pub use pending::{Canceller, Pending};
 pub use request::Request;
 pub use slot::Report;
 pub use stats::{ClientStats, Traffic};
-pub use task::{Called, TASKS_EXTENSION, TaskError, TaskHandle, TaskOptions, TaskView};
+pub use task::{Called, TaskError, TaskHandle, TaskOptions, TaskView};
 pub use tools::{Discovered, Raw, ToolInfo, ToolResult};
 
 pub use super::engine::Eras;

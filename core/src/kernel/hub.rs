@@ -7,7 +7,7 @@
 //!
 //! Publishing marks and rings, and writes nothing: what a stream is told is decided when its link takes it, so a client that
 //! reads nothing costs a bit for each thing that it asked for, and nobody else waits for it. The decisions are those of
-//! [`listener`](crate::listener). Lock order: registry, then stream; wakers run outside of both.
+//! [`listener`](mod@crate::listener). Lock order: registry, then stream; wakers run outside of both.
 
 mod registry;
 mod stream;
@@ -39,8 +39,9 @@ pub struct HubConfig {
     pub offers: Kinds,
     /// Open subscriptions, of all connections; each more is refused with -31001. Default 16,384.
     pub subscriptions: usize,
-    /// Bytes of the names (URIs, task ids) that all subscriptions watch together; what would go beyond is refused with
-    /// -31001. Default 64 MiB.
+    /// Bytes that all subscriptions together may take for what they watch; what would go beyond is refused with -31001. A
+    /// thing that is watched is charged with 512 bytes and three times its name (URI, task id), once for all who watch it,
+    /// and each stream that watches it with 64. Default 64 MiB.
     pub name_bytes: usize,
     /// Bytes of task states that may wait for one stream. A stream whose client is further behind ends, with an error that
     /// makes the client listen and read anew. Default 256 KiB.
@@ -62,7 +63,7 @@ pub struct HubCounters {
     pub open: usize,
     /// Things that are watched now: lists, resources, tasks.
     pub topics: usize,
-    /// Bytes of names that are watched now.
+    /// Bytes that what is watched now is charged with: see [`HubConfig::name_bytes`].
     pub name_bytes: usize,
     /// Subscriptions that were opened.
     pub opened: u64,

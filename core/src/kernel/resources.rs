@@ -34,8 +34,8 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// A resource with this URI and name. The URI may be a template (RFC 6570) with variables `{name}`, which hold no `/`, and
-    /// `{+name}`, which may.
+    /// A resource with this URI and name. The URI may be a template (RFC 6570) with variables `{name}`, which hold no `/`, not
+    /// even an encoded one, and `{+name}`, which may: where a value of those becomes a part of a path, check it for `..`.
     #[must_use]
     pub fn new(uri: &str, name: &str) -> Self {
         Self { uri: uri.into(), name: name.into(), title: None, description: None, mime_type: None }

@@ -2,7 +2,7 @@
 //!
 //! | signal | while it serves | when it serves no more |
 //! |---|---|---|
-//! | first | [`Shutdown::drain`](super::Shutdown::drain) | the program may finish |
+//! | first | [`Shutdown::drain`](super::Shutdown::drain) | the process ends |
 //! | second | [`Shutdown::cut`](super::Shutdown::cut) | the process ends |
 //! | none in time | the process ends: whoever still serves is stuck in a handler that blocks its thread | |
 
@@ -28,10 +28,17 @@ pub async fn end_at_signals(
     has_ended: impl Fn() -> bool,
 ) -> i32 {
     poll_fn(&mut poll_signal).await;
+    if has_ended() {
+        return TERMINATED;
+    }
     config.shutdown.drain();
     let ending = config.drain.saturating_add(config.flush);
     let limit = config.shutdown_limit.saturating_add(ending);
-    if !has_ended() && within(timer, limit, poll_fn(&mut poll_signal)).await && !has_ended() {
+    if within(timer, limit, poll_fn(&mut poll_signal)).await {
+        // Serving is over, and what the program still does is not what the second signal waits for.
+        if has_ended() {
+            return TERMINATED;
+        }
         config.shutdown.cut();
         timer.sleep_until(timer.now() + ending).await;
     }

@@ -19,7 +19,6 @@ mod server;
 mod wire;
 mod worker;
 
-pub use super::client::TASKS_EXTENSION as EXTENSION;
 pub use feed::{TaskAudience, TaskFeed};
 pub use job::{Job, Unfinished};
 pub use port::{

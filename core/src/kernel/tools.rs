@@ -329,7 +329,7 @@ impl Tools {
         let extensions = self
             .tasks
             .as_ref()
-            .map_or_else(String::new, |_| format!(",\"extensions\":{{\"{}\":{{}}}}", tasks::EXTENSION));
+            .map_or_else(String::new, |_| format!(",\"extensions\":{{\"{}\":{{}}}}", crate::task::EXTENSION));
         let mut out = format!(
             "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{{\"tools\":{{{tools}}}{resources}{extensions}}},"
         )

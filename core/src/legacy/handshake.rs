@@ -6,9 +6,10 @@ use alloc::format;
 use alloc::string::String;
 
 use super::Revision;
-use super::request::{self, TASKS};
+use super::request;
 use crate::rpc::scan::{MAX_NESTING, Scanner};
 use crate::rpc::{RpcError, encode, members, text};
+use crate::task;
 
 /// What a client said in its handshake, and holds for all requests of its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -90,10 +91,10 @@ const UNNAMED: &str = r#"{"name":"unnamed","version":"0"}"#;
 
 /// Capabilities without the tasks extension: its messages are of the modern revision only.
 fn without_tasks(capabilities: &str) -> Cow<'_, str> {
-    if !capabilities.contains(TASKS) {
+    if !capabilities.contains(task::EXTENSION) {
         return Cow::Borrowed(capabilities);
     }
-    let inner = |json| request::without(json, |name| name.is(TASKS)).unwrap_or_else(|| "{}".into());
+    let inner = |json| request::without(json, |name| name.is(task::EXTENSION)).unwrap_or_else(|| "{}".into());
     let mut out = String::from("{");
     let mut scanner = Scanner::new(capabilities, MAX_NESTING);
     let copied = scanner.object(|name, scanner| {

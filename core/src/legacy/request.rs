@@ -6,9 +6,6 @@ use super::Handshake;
 use crate::rpc::PROTOCOL_VERSION;
 use crate::rpc::scan::{MAX_NESTING, Name, Scanner};
 
-/// The tasks extension, which the older revisions cannot carry.
-pub(super) const TASKS: &str = "io.modelcontextprotocol/tasks";
-
 /// What the modern revision keeps in a request's metadata, and a session says once.
 const OURS: [&str; 4] = [
     "io.modelcontextprotocol/protocolVersion",

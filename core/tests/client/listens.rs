@@ -126,7 +126,7 @@ fn the_first_listen_waits_for_the_link() {
     client.handle_input(ms(10_000), Input::LinkUp);
     let (same, wire) = listened(&mut client);
     assert_eq!(same, id);
-    assert_eq!(ack(&mut client, ms(10_000), wire), [], "there was no stream before it, so there is no gap");
+    assert_eq!(ack(&mut client, ms(10_000), wire), [gap(id)], "it was late: what its reader knows is older");
 }
 
 #[test]
@@ -399,7 +399,7 @@ fn a_request_that_was_not_sent_is_sent_again_under_a_new_id() {
     client.handle_input(ms(0), Input::NotSent { wire: first });
     let (now, second) = relistened(&mut client);
     assert!(second > first);
-    assert_eq!(ack(&mut client, now, second), [], "no stream was lost");
+    assert_eq!(ack(&mut client, now, second), [gap(id)], "its first stream is late");
     client.handle_input(now, Input::LinkLost);
     client.unlisten(now, id);
     assert_eq!(drain(&mut client), [unsubscribed(id, End::Closed)]);

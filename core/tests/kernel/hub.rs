@@ -6,7 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use serde_json::{Value, json};
 use steady_core::kernel::{
-    Answer, Exchange, Hub, HubConfig, HubCounters, Kinds, Reply, ServerConfig, Shutdown, Subscription, Tools, Update,
+    Answer, Exchange, Hub, HubConfig, HubCounters, Kinds, Reply, ServerConfig, Shutdown, SubscribeError, Subscription,
+    Tools, Update,
 };
 use steady_core::listener::End;
 use steady_core::rpc::method;
@@ -224,7 +225,7 @@ fn a_cancelled_listen_is_silent_and_forgotten_and_its_id_is_free() {
 
 #[test]
 fn the_limits_refuse_and_say_why() {
-    let hub = Hub::with_config(HubConfig { subscriptions: 3, name_bytes: 100, ..HubConfig::default() });
+    let hub = Hub::with_config(HubConfig { subscriptions: 3, name_bytes: 1500, ..HubConfig::default() });
     let mut config = ServerConfig::default();
     config.requests.listens = 2;
     let (mut one, mut other) = (serve(&hub, config.clone()), serve(&hub, config));
@@ -249,12 +250,33 @@ fn the_limits_refuse_and_say_why() {
     assert_eq!(code, Some(-31001));
     assert!(why.contains("name"), "{why}");
     let HubCounters { open, refused: count, name_bytes, .. } = hub.counters();
-    assert_eq!((open, count, name_bytes), (2, 2, 2), "a refusal leaves nothing");
+    assert_eq!((open, count, name_bytes), (2, 2, 515 + 2 * 64), "a refusal leaves nothing");
     let names: Vec<String> = (0..1025).map(|n| n.to_string()).collect();
     for wrong in [json!([]), json!({"toolsListChanged": 1}), json!({"resourceSubscriptions": names}), Value::Null] {
         assert_eq!(refused(&mut other, listen(2, &wrong)).0, Some(-32602), "{wrong}");
     }
     assert_eq!(refused(&mut other, request(2, method::LISTEN)).0, Some(-32602));
+}
+
+#[test]
+fn short_names_are_charged_for_what_they_cost() {
+    // One thing costs 512 bytes and three times its key, each stream that watches it 64.
+    let hub = Hub::with_config(HubConfig { name_bytes: 1200, ..HubConfig::default() });
+    let resource = |uri: &str| Refetch::Resource { uri: uri.into() };
+    let one = hub.subscribe(None, [resource("a")]).expect("room");
+    assert_eq!(hub.counters().name_bytes, 512 + 6 + 64);
+    let other = hub.subscribe(None, [resource("a")]).expect("it is there already");
+    assert_eq!(hub.counters().name_bytes, 512 + 6 + 2 * 64);
+    let refused = hub.subscribe(None, [resource("b")]).expect_err("a second thing is too much");
+    assert_eq!(refused, SubscribeError::TooManyNames);
+    assert_eq!(hub.counters().name_bytes, 512 + 6 + 2 * 64);
+    drop(one);
+    assert_eq!(hub.counters().name_bytes, 512 + 6 + 64);
+    other.watch(resource("a")).expect("no news");
+    other.unwatch(resource("a"));
+    assert_eq!(left(&hub), (1, 0, 0));
+    drop(other);
+    assert_eq!(left(&hub), (0, 0, 0));
 }
 
 #[test]

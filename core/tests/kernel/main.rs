@@ -19,6 +19,7 @@ mod silence;
 mod stats;
 #[cfg(feature = "tracing")]
 mod trace;
+mod worker;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex};

@@ -95,8 +95,17 @@ fn who_has_ended_in_time_goes_on_until_another_signal() {
     assert_eq!((process.signal(), process.is_cut()), (Some(143), false));
     let mut process = Process::start();
     process.ends();
+    assert_eq!(process.signal(), Some(143), "serving ended by itself: nothing is left to drain");
+    assert!(!process.shutdown.is_draining());
+}
+
+#[test]
+fn a_second_signal_within_the_limit_ends_a_process_that_serves_no_more() {
+    let mut process = Process::start();
     assert_eq!(process.signal(), None);
-    assert_eq!(process.signal(), Some(143));
+    process.ends();
+    assert_eq!(process.at(ms(200)), None, "the program cleans up, and hangs");
+    assert_eq!((process.signal(), process.is_cut()), (Some(143), false));
 }
 
 #[test]

@@ -133,7 +133,8 @@ impl PgLedger {
         let conn = inner.pool.get().await?;
         let sql = "SELECT k.principal, k.operation, k.key, k.recorded_ms, coalesce(a.number, 1), a.first_sent_ms
                    FROM ledger_key AS k LEFT JOIN ledger_attempt AS a USING (principal, operation, key)
-                   WHERE k.state = 4 ORDER BY k.recorded_ms LIMIT $1";
+                   WHERE k.state = 4
+                   ORDER BY CASE k.state WHEN 1 THEN k.lease_until_ms WHEN 4 THEN k.recorded_ms ELSE k.born_ms END LIMIT $1";
         let rows = conn.rows(sql, args![i64::from(limit) => INT8]).await?;
         conn.put_back();
         let listed = rows.iter().map(|row| {

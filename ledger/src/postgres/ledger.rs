@@ -163,7 +163,8 @@ impl PgLedger {
     /// # async fn reserve() -> Result<(), Box<dyn std::error::Error>> {
     /// let ledger = PgLedger::open("host=/run/postgresql dbname=shop", PgOptions::default()).await?;
     /// let (scope, key) = (Scope::new("tenant-1", "reserve_inventory"), Key::parse("order-7")?);
-    /// let left = ledger.execute(&Request::new(&scope, &key, r#"{"sku":"a-1"}"#), |tx| {
+    /// let request = Request::new(&scope, &key, r#"{"sku":"a-1"}"#);
+    /// let left = ledger.execute(&request, |tx| {
     ///     Box::pin(async move {
     ///         let sql = "UPDATE stock SET units = units - 1 WHERE sku = $1 AND units > 0 RETURNING units";
     ///         match tx.query_opt(sql, &[(&"a-1", Type::TEXT)]).await? {

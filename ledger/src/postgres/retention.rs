@@ -136,12 +136,13 @@ async fn expire(tx: &Tx, limit: u32) -> Result<u32, LedgerError> {
 /// Deletes tombstones whose keys carry a time before this one, once it is written down that such keys are refused.
 async fn forget(tx: &Tx, before: i64, limit: u32) -> Result<u32, LedgerError> {
     let sql = "SELECT principal, operation, key, born_ms FROM ledger_key AS k
-               WHERE state = 5 AND born_ms < $1
+               WHERE state = 5 AND CASE state WHEN 1 THEN lease_until_ms WHEN 4 THEN recorded_ms ELSE born_ms END < $1
                    AND NOT EXISTS (SELECT 1 FROM ledger_outbox AS o
                                    WHERE o.principal = k.principal AND o.operation = k.operation AND o.key = k.key)
                    AND NOT EXISTS (SELECT 1 FROM ledger_task AS t
                                    WHERE t.principal = k.principal AND t.operation = k.operation AND t.key = k.key)
-               ORDER BY born_ms LIMIT $2 FOR UPDATE SKIP LOCKED";
+               ORDER BY CASE state WHEN 1 THEN lease_until_ms WHEN 4 THEN recorded_ms ELSE born_ms END
+               LIMIT $2 FOR UPDATE SKIP LOCKED";
     let rows = tx.rows(sql, args![before => INT8, i64::from(limit) => INT8]).await?;
     let Some(last) = rows.last() else { return Ok(0) };
     let refused = last.get::<_, i64>(3).saturating_add(1);

@@ -60,6 +60,16 @@ fn stop(error: tokio_postgres::Error) -> Stop {
     if kind(&error) == Kind::GivenUp { Stop::Again(error.into()) } else { Stop::Refused(error.into()) }
 }
 
+/// How that was sent whose answer is lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sent {
+    /// In a transaction that already held the lock of its key: once that is free, the transaction is over.
+    UnderLock,
+    /// Together with the lock. The server may not have read it yet, and do so later: that the lock is free and nothing is
+    /// there proves nothing.
+    WithLock,
+}
+
 /// How long a caller waits for a call whose end nobody knows.
 pub(super) const SOON: Duration = Duration::from_millis(100);
 /// The longest first pause before an effect runs again, and the longest of all. In milliseconds.
@@ -265,7 +275,7 @@ impl<'a> Runs<'a> {
             }
             (Err(error), _) | (Ok(_), Err(error)) if kind(&error) == Kind::Lost => {
                 drop(conn);
-                self.find_out(call, error).await.map_err(Stop::Refused)
+                self.find_out(call, error, Sent::UnderLock).await.map_err(Stop::Refused)
             }
             (Err(error), _) if kind(&error) == Kind::GivenUp => Err(roll_back(conn, stop(error)).await),
             (Err(error), _) => {
@@ -312,14 +322,19 @@ impl<'a> Runs<'a> {
             }
             Err(error) if kind(&error) == Kind::Lost => {
                 drop(conn);
-                self.find_out(call, error).await.map_err(Stop::Refused)
+                self.find_out(call, error, Sent::WithLock).await.map_err(Stop::Refused)
             }
             Err(error) => Err(stop(error)),
         }
     }
 
     /// What became of a commit whose answer is lost: what is stored under the key, once nobody works on it any more.
-    pub(super) async fn find_out(&self, call: &Call, error: tokio_postgres::Error) -> Result<Answer, LedgerError> {
+    pub(super) async fn find_out(
+        &self,
+        call: &Call,
+        error: tokio_postgres::Error,
+        sent: Sent,
+    ) -> Result<Answer, LedgerError> {
         let inner = self.inner;
         inner.meters.looked_up.add();
         let start = Instant::now();
@@ -328,7 +343,10 @@ impl<'a> Runs<'a> {
             let looked = self.is_over(call).await;
             if let Ok(Some(there)) = looked {
                 if !there {
-                    return Err(LedgerError::Storage(error.into()));
+                    // A server process that says why it ends reads nothing more.
+                    let over = sent == Sent::UnderLock || error.code().is_some();
+                    let error = error.into();
+                    return Err(if over { LedgerError::Storage(error) } else { LedgerError::CommitUnknown(error) });
                 }
                 match inner.known(call).await {
                     Ok(Some(answer)) => return Ok(answer),

@@ -8,7 +8,7 @@ use super::fault::{Kind, kind};
 use super::guard::is_allowed;
 use super::ledger::{Inner, PgLedger};
 use super::record::Call;
-use super::run::{Runs, SOON};
+use super::run::{Runs, SOON, Sent};
 use super::schema;
 use super::wire::{Arg, Wire, args};
 use crate::error::LedgerError;
@@ -17,8 +17,24 @@ use crate::request::{Executed, Request};
 use crate::retention::age::carried_time;
 use crate::transaction::Answer;
 
-/// What the statement raises if it may not have run. An application can raise the same.
-const REFUSAL: &str = "22012";
+/// Why a statement that was refused by the table of keys was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Refusal {
+    /// The key has a record.
+    Taken,
+    /// What has to hold does not: see the statement.
+    Rule,
+}
+
+/// None if it was not the table of keys that refused: an effect cannot name it.
+fn refusal(error: &tokio_postgres::Error) -> Option<Refusal> {
+    let told = error.as_db_error().filter(|told| told.table() == Some("ledger_key"))?;
+    match told.code().code() {
+        "23505" => Some(Refusal::Taken),
+        "23502" => Some(Refusal::Rule),
+        _ => None,
+    }
+}
 
 impl PgLedger {
     /// As [`PgLedger::execute`], for an effect that is one statement, which returns one row with one column named
@@ -71,7 +87,7 @@ impl PgLedger {
         match kind(&error) {
             Kind::Lost => {
                 drop(conn);
-                let answer = Runs::new(inner).find_out(&call, error).await?;
+                let answer = Runs::new(inner).find_out(&call, error, Sent::WithLock).await?;
                 inner.executed(answer)
             }
             Kind::GivenUp => {
@@ -80,7 +96,7 @@ impl PgLedger {
             }
             Kind::Refused => {
                 conn.put_back();
-                if error.code().is_some_and(|code| code.code() == REFUSAL)
+                if refusal(&error).is_some()
                     && let Some(answer) = inner.known(&call).await?
                 {
                     return inner.executed(answer);
@@ -91,7 +107,8 @@ impl PgLedger {
     }
 }
 
-/// The bytes of the result. Everything is rolled back unless the claim took exactly one row.
+/// The bytes of the result. A key that is taken is refused by its index; whatever else has to hold, by a null in
+/// `executions`, which may have none. Either way nothing of the effect stays.
 async fn run(
     inner: &Inner,
     wire: &Wire,
@@ -103,23 +120,21 @@ async fn run(
     let [clock, lock, principal, operation, key, print, retention, seal, born, horizon, schema] =
         std::array::from_fn::<_, 11, _>(|at| n + 1 + at);
     let text = format!(
-        "WITH effect AS ({sql}),
-         claim AS (
-             INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms, expires_ms,
-                                    result, result_digest)
-             SELECT ${principal}, ${operation}, ${key}, ${print}, 2, 1, greatest(shown, latest_ms),
-                    greatest(shown, latest_ms) + ${retention}, bytes, sha256(${seal} || sha256(${seal} || bytes))
-             FROM (SELECT convert_to(body, 'UTF8') AS bytes, latest_ms, forgotten_ms,
-                          coalesce(${clock}, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS shown
-                   FROM (SELECT to_json(result)::text AS body FROM effect) AS answer, ledger_meta
-                   WHERE schema = ${schema} AND body NOT LIKE '%input\\_required%'
-                       AND pg_try_advisory_xact_lock(${lock}) OFFSET 0) AS answer
-             WHERE ${born} IS NULL OR (${born} >= coalesce(forgotten_ms, ${born})
-                                       AND ${born} >= coalesce(shown - ${horizon}, ${born}))
-             ON CONFLICT DO NOTHING RETURNING result)
-         SELECT (array_agg(result))[1], 1 / (count(*) * ((SELECT count(*) FROM effect) = 1)::integer),
-                set_config('synchronous_commit', 'on', true)
-         FROM claim"
+        "WITH effect AS ({sql})
+         INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms, expires_ms,
+                                result, result_digest)
+         SELECT ${principal}, ${operation}, ${key}, ${print}, 2,
+                CASE WHEN schema = ${schema} AND body NOT LIKE '%input\\_required%'
+                         AND (${born} IS NULL OR (${born} >= coalesce(forgotten_ms, ${born})
+                                                  AND ${born} >= coalesce(shown - ${horizon}, ${born})))
+                         AND pg_try_advisory_xact_lock(${lock}) THEN 1 END,
+                greatest(shown, latest_ms), greatest(shown, latest_ms) + ${retention},
+                bytes, sha256(${seal} || sha256(${seal} || bytes))
+         FROM (SELECT body, convert_to(body, 'UTF8') AS bytes, schema, latest_ms, forgotten_ms,
+                      coalesce(${clock}, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS shown
+               FROM (SELECT (SELECT to_json(result)::text FROM effect) AS body OFFSET 0) AS done
+                   LEFT JOIN ledger_meta ON true OFFSET 0) AS answer
+         RETURNING result, set_config('synchronous_commit', 'on', true)"
     );
     let result_key = inner.secret.result_key(&call.fingerprint, code(State::Committed));
     let (shown, born) = (inner.clock_ms(), carried_time(&call.key).map(|born| born.unix_millis()));
@@ -135,11 +150,12 @@ async fn run(
 
 /// Why a statement was refused whose key has no record.
 async fn why(inner: &Inner, call: &Call, error: tokio_postgres::Error) -> Result<LedgerError, LedgerError> {
-    let code = error.code().map(|code| code.code().to_owned()).unwrap_or_default();
-    match &*code {
-        "57014" => return Ok(LedgerError::TimeLimit),
-        REFUSAL => {}
-        _ => return Ok(LedgerError::Aborted(PgSqlError::from(error).into())),
+    match refusal(&error) {
+        // It went in between.
+        Some(Refusal::Taken) => return Ok(LedgerError::Busy { operation: None }),
+        Some(Refusal::Rule) => {}
+        None if error.code().is_some_and(|code| code.code() == "57014") => return Ok(LedgerError::TimeLimit),
+        None => return Ok(LedgerError::Aborted(PgSqlError::from(error).into())),
     }
     let tx = inner.begin().await?;
     let free = tx.first("SELECT pg_try_advisory_xact_lock($1)", args![call.lock => INT8]).await?;
@@ -150,6 +166,6 @@ async fn why(inner: &Inner, call: &Call, error: tokio_postgres::Error) -> Result
     if !free {
         return Ok(LedgerError::InFlight { retry_after: SOON });
     }
-    let told = "the statement did not return exactly one row with a result, or divided by zero itself";
+    let told = "the statement returned no row with a result, or one that asks for input";
     Ok(LedgerError::Aborted(told.into()))
 }

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use steady_ledger::tokio_postgres::types::Type;
-use steady_ledger::{EffectError, Executed, Isolation, LedgerError, PgLedger, PgOptions, Request, State};
+use steady_ledger::{EffectError, Executed, Isolation, LedgerError, Opening, PgLedger, PgOptions, Request, State};
 use tokio::sync::oneshot;
 
+use crate::cluster::{self, Cluster};
+use crate::runtime;
 use crate::shop::{Shop, charge, key, options, scope};
 
 #[test]
@@ -289,4 +291,22 @@ fn a_server_that_forgets_and_a_wrong_secret_are_refused() {
         let far = PgLedger::open("host=db.example.com user=a", options()).await;
         assert!(matches!(far, Err(LedgerError::Unencrypted)));
     });
+}
+
+#[test]
+fn a_standby_is_refused() {
+    let name = "a_standby_is_refused";
+    let Some(cluster) = Cluster::start() else { return cluster::skip(name, "PostgreSQL with its server programs") };
+    let (config, folder) = (cluster.config("postgres"), cluster.folder().display().to_string());
+    runtime().block_on(PgLedger::open(&config, options())).unwrap();
+    cluster.run("pg_basebackup", ["-h", &folder, "-U", "postgres", "-D", "standby", "-R", "-c", "fast"]);
+    let settings = "-c listen_addresses= -c port=5433 -c max_connections=200 -c unix_socket_directories=";
+    let settings = format!("{settings}{folder}");
+    cluster.run("pg_ctl", ["-D", "standby", "-l", "standby.log", "-w", "-t", "60", "-o", &settings, "start"]);
+    // A tool that creates nothing is refused, too: what it reads could be old.
+    let refused = [Opening::CreateOrMigrate, Opening::Existing].map(|opening| {
+        runtime().block_on(PgLedger::open(&format!("{config} port=5433"), PgOptions { opening, ..options() }))
+    });
+    cluster.run("pg_ctl", ["-D", "standby", "-m", "immediate", "-w", "stop"]);
+    assert!(refused.iter().all(|opened| matches!(opened, Err(LedgerError::NotPrimary))), "{refused:?}");
 }

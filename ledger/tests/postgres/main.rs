@@ -8,6 +8,7 @@ mod cli;
 mod cluster;
 mod conformance;
 mod effects;
+mod held;
 mod history;
 mod import;
 mod loss;

@@ -86,7 +86,8 @@ impl Cluster {
         self.run("pg_ctl", ["-D", "data", "-m", "immediate", "-w", "stop"]);
     }
 
-    fn run<'a>(&self, program: &str, arguments: impl IntoIterator<Item = &'a str>) {
+    /// Runs one of the server's programs to its end, in the folder.
+    pub(crate) fn run<'a>(&self, program: &str, arguments: impl IntoIterator<Item = &'a str>) {
         let mut command = plain(self.programs.join(program), &self.folder);
         let done = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let done = done.spawn().unwrap().wait_with_output().unwrap();

@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use steady_http::steady_core::kernel::tasks::EXTENSION;
 use steady_http::steady_core::rpc::{PROTOCOL_VERSION, method};
+use steady_http::steady_core::task::EXTENSION;
 use steady_http::{Answer, Call, Context, Hub, HubConfig, Kinds, Outcome, RpcError, Service, run_http};
 
 /// The server's state: nothing about its clients, only what changed and the key of its states.

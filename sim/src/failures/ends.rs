@@ -76,11 +76,12 @@ fn start<S: Service>(
     (session, service): (&Arc<LegacySession>, &Arc<S>),
     method: &str,
     params: &RawValue,
-) -> TaskId {
+) -> Result<TaskId, FailureError> {
     let request = LegacyRequest { id: RequestId::Integer(1), method, params: Some(params), key_header: None };
     let (ports, config) = (executor.ports(), ServerConfig::default());
-    let mut exchange = LegacyExchange::start(session, service, (&ports, &config), [request], ());
-    serve(executor, move |cx, out| exchange.poll_message(cx, out))
+    let begun = LegacyExchange::start(session, service, (&ports, &config), vec![request], ());
+    let mut exchange = begun.map_err(|_| FailureError::Setup("the session took no request"))?;
+    Ok(serve(executor, move |cx, out| exchange.poll_message(cx, out)))
 }
 
 /// Steps of a request of 2025-11-25 whose client hangs up.
@@ -89,14 +90,14 @@ fn legacy() -> Result<u32, FailureError> {
     let (session, service): (_, Arc<Tools>) = (Arc::new(LegacySession::new()), Arc::new(work.server()));
     let hello =
         raw(r#"{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"older","version":"1"}}"#)?;
-    start(&mut executor, (&session, &service), "initialize", &hello);
+    start(&mut executor, (&session, &service), "initialize", &hello)?;
     run_until(&mut executor, Instant::ZERO);
     session.notified(Instant::ZERO, "notifications/initialized", None);
     if session.revision().is_none() {
         return Err(FailureError::Setup("the handshake failed"));
     }
     let params = raw(r#"{"name":"work","arguments":{}}"#)?;
-    let task = start(&mut executor, (&session, &service), "tools/call", &params);
+    let task = start(&mut executor, (&session, &service), "tools/call", &params)?;
     run_until(&mut executor, HANG_UP);
     executor.kill(task);
     run_until(&mut executor, AT_REST);

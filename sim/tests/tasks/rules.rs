@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BOTH, Declares, Shop, Transport, post_as, status};
+use crate::support::{BOTH, Declares, Server, Shop, Transport, post_as, status};
 
 const REQUIRED: &str = r#"{"requiredCapabilities":{"extensions":{"io.modelcontextprotocol/tasks":{}}}}"#;
 
@@ -109,11 +109,13 @@ fn rule_k3_neither_a_cancelled_call_nor_a_closed_stream_reaches_a_task() {
         // Now the call is cancelled, in the transport's own way: stdio says so, and HTTP closes the stream.
         server.notify("notifications/cancelled", &json!({"requestId": 1}));
         drop(sent);
-        // Had it been the task, its intent would be recorded: a worker would stop.
-        assert_eq!(status(&server.get(&id)), "working");
-        drop(server);
-        let mut server = shop.at_work(transport);
+        // The server has observed it: the call is over.
+        assert_eq!(server.process.hear("let go "), id);
+        // Had that been an intent to end the task, it would be recorded by now, and a worker would stop at its first look.
+        let _worker = shop.worker("elsewhere", &[]);
         assert_eq!(status(&server.end(&id)), "completed");
+        drop(server);
+        let mut server = shop.server(transport, &[]);
         assert_eq!(server.task("pack", params()["arguments"].clone()), id);
     }
 }
@@ -167,6 +169,15 @@ fn rule_k4_an_unknown_task_is_invalid_params() {
     }
 }
 
+/// Refused with what is missing, and on HTTP with status 400 (rule M3).
+fn needs_the_extension(server: &mut Server, method: &str, params: Value) {
+    let sent = server.send(method, params, Declares::Nothing);
+    let (status, response) = server.receive_with_status(sent);
+    assert!(status.is_none_or(|status| status == 400), "{method}: {status:?}");
+    let error = &response["error"];
+    assert_eq!((&error["code"], &error["data"]), (&(-32021).into(), &required()), "{method}");
+}
+
 #[test]
 fn rule_k5_without_the_extension_tasks_are_refused_with_what_is_missing() {
     for transport in BOTH {
@@ -175,9 +186,10 @@ fn rule_k5_without_the_extension_tasks_are_refused_with_what_is_missing() {
         let id = server.task("pack", json!({"parcels": 1}));
         for method in ["tasks/get", "tasks/cancel", "tasks/update"] {
             let params = json!({"taskId": id, "inputResponses": {}});
-            let error = server.refusal(method, params, Declares::Nothing);
-            assert_eq!((&error["code"], &error["data"]), (&(-32021).into(), &required()), "{method}");
+            needs_the_extension(&mut server, method, params);
         }
+        needs_the_extension(&mut server, "tools/call", json!({"name": "pack", "arguments": {"parcels": 1}}));
+        needs_the_extension(&mut server, "subscriptions/listen", json!({"notifications": {"taskIds": [id]}}));
     }
 }
 
@@ -270,5 +282,33 @@ fn rule_k6_and_m5_on_http_the_name_header_is_the_task_and_refusals_have_status_4
         }
         let (status, response) = post_as(&server, method, Some(&id), params());
         assert_eq!((status, response.get("error")), (200, None), "{method}");
+    }
+}
+
+#[test]
+fn whoever_asks_for_a_task_without_pause_is_told_how_long_to_wait_and_no_other_task_is() {
+    for transport in BOTH {
+        let shop = Shop::new();
+        let mut server = shop.server(transport, &[]);
+        let (id, other) = (server.task("pack", json!({"parcels": 1})), server.task("pack", json!({"parcels": 1})));
+        // All at once, more than the limit lets through in seconds.
+        let sent: Vec<_> = (0..120).map(|_| server.send("tasks/get", json!({"taskId": id}), Declares::Tasks)).collect();
+        let answers = server.receive_all(sent);
+        let refused: Vec<&Value> = answers.iter().filter_map(|answer| answer.get("error")).collect();
+        assert!(answers.len() - refused.len() >= 40, "{transport:?}: the first ones are answered");
+        let error = refused.first().unwrap_or_else(|| panic!("{transport:?}: none of 120 was refused"));
+        let pause = error["data"]["retryAfterMs"].as_u64().expect("a pause");
+        assert_eq!(error["code"], -31001);
+        assert!((1..=1000).contains(&pause), "the limit is 20 a second: {error}");
+        assert_eq!(status(&server.get(&other)), "working");
+        // Whoever waits as long as it is told is answered again.
+        let again = (0..100).find_map(|_| {
+            let sent = server.send("tasks/get", json!({"taskId": id}), Declares::Tasks);
+            let answer = server.receive(sent);
+            let told = answer["error"]["data"]["retryAfterMs"].as_u64();
+            std::thread::sleep(std::time::Duration::from_millis(told.unwrap_or_default()));
+            told.is_none().then_some(answer)
+        });
+        assert_eq!(status(&again.expect("an answer")["result"]), "working");
     }
 }

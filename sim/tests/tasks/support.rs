@@ -51,14 +51,6 @@ impl Shop {
     }
 }
 
-/// The example `task_server`, which cargo builds with these tests.
-fn program() -> PathBuf {
-    let mut path = std::env::current_exe().expect("this test");
-    path.pop();
-    path.pop();
-    path.join("examples").join(format!("task_server{}", std::env::consts::EXE_SUFFIX))
-}
-
 /// A process of the example. It is killed when it is dropped.
 pub(crate) struct Process {
     child: Child,
@@ -67,7 +59,7 @@ pub(crate) struct Process {
 
 impl Process {
     fn start(ledger: &Path, arguments: &[&str], input: Stdio) -> Self {
-        let mut command = Command::new(program());
+        let mut command = Command::new(crate::example::example("task_server"));
         command.arg("--ledger").arg(ledger).args(arguments);
         let mut child =
             command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the example starts");
@@ -196,15 +188,39 @@ impl Server {
 
     /// The response to a request: the whole message.
     pub(crate) fn receive(&self, sent: Sent) -> Value {
+        self.receive_with_status(sent).1
+    }
+
+    /// The response to a request, and its status on HTTP.
+    pub(crate) fn receive_with_status(&self, sent: Sent) -> (Option<u16>, Value) {
         match (&self.wire, sent.stream) {
             (Wire::Stdio { messages, .. }, _) => loop {
                 let message = messages.recv_timeout(HANG).expect("an answer");
                 if message["id"] == sent.id && message.get("method").is_none() {
-                    return message;
+                    return (None, message);
                 }
             },
-            (Wire::Http { .. }, Some(stream)) => read_response(stream, sent.id).1,
+            (Wire::Http { .. }, Some(stream)) => {
+                let (status, message) = read_response(stream, sent.id);
+                (Some(status), message)
+            }
             (Wire::Http { .. }, None) => panic!("HTTP answers on a stream"),
+        }
+    }
+
+    /// The responses to as many requests, in whichever order they come.
+    pub(crate) fn receive_all(&self, sent: Vec<Sent>) -> Vec<Value> {
+        match &self.wire {
+            Wire::Stdio { messages, .. } => {
+                let response = |_| loop {
+                    let message = messages.recv_timeout(HANG).expect("an answer");
+                    if message.get("method").is_none() {
+                        break message;
+                    }
+                };
+                sent.into_iter().map(response).collect()
+            }
+            Wire::Http { .. } => sent.into_iter().map(|sent| self.receive(sent)).collect(),
         }
     }
 

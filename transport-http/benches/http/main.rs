@@ -3,7 +3,7 @@
 //! The program starts itself as the server (`serve`) and as bare hyper (`bare`); `STEADY_BENCH_RMCP` names the folder with
 //! the peer's `bserver`. The servers take turns in each pass, and the CPU is that of the server's process, so that it does
 //! not matter what the client costs. Then the clients, each a process too. Each row is a JSON line in the file that
-//! `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one small pass of each.
+//! `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one small pass of each; `published` measures that row alone.
 #![expect(clippy::print_stdout, reason = "a benchmark reports on standard output")]
 
 mod client;
@@ -63,11 +63,23 @@ fn measure(size: Size) -> io::Result<()> {
     clients::clients(&mut rows, size)
 }
 
+/// Each of ten thousand streams is a descriptor, here and in the server, and many systems begin with a limit of 1024.
+fn raise_the_limit_of_descriptors() {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
+        let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+    }
+}
+
 fn main() -> ExitCode {
+    raise_the_limit_of_descriptors();
     let mode = std::env::args().nth(1).unwrap_or_default();
     let done = match mode.as_str() {
         "serve" => servers::serve(),
         "bare" => servers::bare(),
+        "published" => Rows::open().and_then(|mut rows| held::published(&mut rows, WHOLE)),
         "client" => clients::client(&std::env::args().skip(2).collect::<Vec<_>>()).map_err(io::Error::other),
         _ => measure(if std::env::args().any(|argument| argument == "--test") { TEST } else { WHOLE }),
     };

@@ -88,6 +88,8 @@ impl Endpoint {
 /// An address without the credentials that it may hold.
 pub(super) fn redacted(url: &str) -> Box<str> {
     let Some((before, rest)) = url.rsplit_once('@') else { return url.into() };
-    let scheme = before.split_once("//").map_or("", |(scheme, _)| scheme);
-    if scheme.is_empty() { format!("***@{rest}") } else { format!("{scheme}//***@{rest}") }.into()
+    // `//` may stand in a password as well, and what is before it is then no scheme.
+    let scheme = before.split_once("://").map(|(scheme, _)| scheme);
+    let scheme = scheme.filter(|scheme| !scheme.is_empty() && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+    scheme.map_or_else(|| format!("***@{rest}"), |scheme| format!("{scheme}://***@{rest}")).into()
 }

@@ -1,6 +1,7 @@
 //! The body of a response: nothing, one JSON object, or the events of an exchange.
 
 use std::fmt;
+use std::mem;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,6 +15,8 @@ pub struct Body {
     content: Content,
     /// Held while the connection must watch for a hang-up.
     busy: Option<Busy>,
+    /// What of the last batch is for later pieces.
+    left: Bytes,
 }
 
 enum Content {
@@ -34,20 +37,36 @@ impl Body {
     pub(super) fn full(bytes: impl Into<Bytes>) -> Self {
         let bytes = bytes.into();
         let content = if bytes.is_empty() { Content::Ended } else { Content::Full(bytes) };
-        Self { content, busy: None }
+        Self::of(content)
     }
 
     /// A stream that is known as a whole.
     pub(super) fn event(bytes: Vec<u8>) -> Self {
-        Self { content: Content::Event(bytes.into()), busy: None }
+        Self::of(Content::Event(bytes.into()))
     }
 
     pub(super) fn events(events: impl Events + 'static) -> Self {
-        Self { content: Content::Events(Box::pin(events)), busy: None }
+        Self::of(Content::Events(Box::pin(events)))
+    }
+
+    const fn of(content: Content) -> Self {
+        Self { content, busy: None, left: Bytes::new() }
     }
 
     pub(super) fn watched(self, busy: Option<Busy>) -> Self {
         Self { busy, ..self }
+    }
+}
+
+impl Body {
+    /// What of a batch is given at once; the rest is left.
+    fn piece(&mut self, mut bytes: Bytes) -> Bytes {
+        if let Some(most) = self.busy.as_ref().and_then(Busy::longest_piece)
+            && bytes.len() > most
+        {
+            self.left = bytes.split_off(most);
+        }
+        bytes
     }
 }
 
@@ -61,8 +80,9 @@ impl http_body::Body for Body {
             busy.waits_for_client(false);
         }
         let next = match &mut this.content {
+            _ if !this.left.is_empty() => Some((mem::take(&mut this.left), false)),
             Content::Ended => None,
-            Content::Full(bytes) | Content::Event(bytes) => Some((std::mem::take(bytes), true)),
+            Content::Full(bytes) | Content::Event(bytes) => Some((mem::take(bytes), true)),
             Content::Events(events) => match events.as_mut().poll_batch(cx) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(next) => next,
@@ -71,21 +91,22 @@ impl http_body::Body for Body {
         // The end is known with the last batch, so that it can leave in the same write.
         if next.as_ref().is_none_or(|(_, last)| *last) {
             this.content = Content::Ended;
-            this.busy = None;
         }
+        let next = next.map(|(bytes, _)| this.piece(bytes));
+        this.busy = this.busy.take().filter(|busy| !this.is_end_stream() || busy.outlasts_the_last_byte());
         if let Some(busy) = &this.busy {
             busy.waits_for_client(true);
         }
-        Poll::Ready(next.map(|(bytes, _)| Ok(Frame::data(bytes))))
+        Poll::Ready(next.map(|bytes| Ok(Frame::data(bytes))))
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self.content, Content::Ended)
+        matches!(self.content, Content::Ended) && self.left.is_empty()
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.content {
-            Content::Ended => SizeHint::with_exact(0),
+            Content::Ended => SizeHint::with_exact(self.left.len() as u64),
             Content::Full(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Content::Event(_) | Content::Events(_) => SizeHint::new(),
         }

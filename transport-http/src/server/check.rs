@@ -72,7 +72,8 @@ pub(super) fn head(config: &HttpConfig, parts: &Parts) -> Result<Accepts, Refuse
     if parts.method != Method::POST {
         return Err(Refused::method());
     }
-    // Two lengths, of which readers on the way could each believe another one.
+    // Two lengths, of which readers on the way could each believe another one. hyper takes one away before it comes here, and
+    // closes the connection after the answer; another server that this is mounted into may not.
     if parts.headers.contains_key(TRANSFER_ENCODING) && parts.headers.contains_key(CONTENT_LENGTH) {
         return Err(Refused::bad_request("Content-Length and Transfer-Encoding exclude each other").closing());
     }

@@ -92,6 +92,10 @@ pub struct ServeConfig {
     pub idle_timeout: Duration,
     /// How long a client may take no byte while some wait, before it counts as gone. Default 1 minute.
     pub write_stall: Duration,
+    /// How long a client's machine may acknowledge nothing, neither what was sent nor the system's probes while nothing is, before
+    /// its connections are lost: one that vanished without a word (power, network) ends nothing by itself. Zero: as long as the
+    /// system's own settings say, two hours and more. Linux only. Default 1 minute.
+    pub unreachable_after: Duration,
     /// Whether [`run_http_with`](super::run_http_with) ends in order at SIGTERM and SIGINT: the first lets requests finish up
     /// to `http.server.shutdown_limit`, the second ends them at once. If a handler keeps the process busy beyond the limits,
     /// it exits with 1. Unix only. Default true.
@@ -111,6 +115,7 @@ impl Default for ServeConfig {
             head_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(75),
             write_stall: Duration::from_secs(60),
+            unreachable_after: Duration::from_secs(60),
             signals: true,
             warn: Warn::default(),
         }

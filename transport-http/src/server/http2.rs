@@ -2,8 +2,8 @@
 //! connection, drops what is served on it, which is the cancellation (rule C1); neighbours go on.
 //!
 //! hyper reads all the time here, so it sees a hang-up by itself. What it does not see is a client that takes nothing more
-//! from one stream while the others go on: that is watched here. An answer in one piece is the exception: h2 has all of it
-//! then, and holds it until its client takes it or the connection ends; the stream counts against the limit until then.
+//! from one stream while the others go on: that is watched here. h2 keeps a piece that it was given until its client takes it,
+//! however little of it fits into the client's window, so no piece is long; the last one may stay until the connection ends.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,6 +30,8 @@ use super::wire::{Wait, Wire};
 
 /// What a stream may hold that its client has not taken, in bytes.
 const SEND_BUFFER: usize = 16 << 10;
+/// What it is given at once, in bytes: what waits of a stream is never more than this and [`SEND_BUFFER`].
+pub(super) const LONGEST_PIECE: usize = 16 << 10;
 /// What a client may send on a stream, and on all of them, before it is read.
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 1 << 20;
@@ -190,7 +192,7 @@ impl Lanes {
     }
 }
 
-/// One request of the connection; dropped with its last byte.
+/// One request of the connection; dropped with the body of its answer.
 pub(super) struct Lane {
     lanes: Lanes,
     key: u64,

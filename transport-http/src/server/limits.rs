@@ -122,15 +122,14 @@ pub struct HttpCounters {
     pub requests: u64,
     /// Notifications that were accepted (202).
     pub notifications: u64,
-    /// Those of them that were cancellations: they cancel nothing on this transport (rule H8), except in a session of the
-    /// older revisions.
+    /// Those of them that were cancellations outside of a session of an older revision, where they cancel nothing (rule H8).
     pub cancellations_posted: u64,
     /// HTTP requests that were refused before any handler saw them.
     pub refused: u64,
     /// Answers that were SSE streams.
     pub streams: u64,
-    /// Requests whose client was gone before the answer was ready (rule C1). In a session of the older revisions a hang-up
-    /// is no cancellation, and is not counted.
+    /// Requests whose client was gone before the answer was ready (rule C1). A hang-up in a session of an older revision is no
+    /// cancellation, and not counted.
     pub abandoned: u64,
     /// Requests in progress now, listens aside.
     pub in_flight: usize,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use steady_core::kernel::{ServerConfig, Service};
+use steady_core::kernel::{ServerConfig, Service, Shutdown};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -54,7 +54,8 @@ impl<S: Service> Server<S> {
     }
 
     /// Serves until `http.server.shutdown` is thrown, as [`serve_until`](Self::serve_until) does. Dropping the future cancels
-    /// what still runs. Needs a tokio runtime with IO and time enabled.
+    /// what still runs, and throws `http.server.shutdown` ([`cut`](steady_core::kernel::Shutdown::cut)): requests of sessions
+    /// outlive their connections and end by it. Needs a tokio runtime with IO and time enabled.
     ///
     /// # Errors
     /// The listener has no address.
@@ -74,12 +75,14 @@ impl<S: Service> Server<S> {
         let ServerConfig { shutdown, shutdown_limit, flush, .. } = &config.http.server;
         let most = u32::try_from(config.max_connections).unwrap_or(u32::MAX).max(1);
         let places = Arc::new(Semaphore::new(most as usize));
+        // Dropped after the connections, and like them when this future is.
+        let _cut = Cut(shutdown);
         // Connections are dropped with it: what they serve is cancelled.
         let mut connections = tokio::task::JoinSet::new();
         let (mut stop, mut draining) = (pin!(stop), pin!(shutdown.draining()));
         loop {
             let accepted = {
-                let mut accept = pin!(accept(&listener, &places));
+                let mut accept = pin!(accept(&listener, &places, config.unreachable_after));
                 poll_fn(|cx| {
                     while let Poll::Ready(Some(_ended)) = connections.poll_join_next(cx) {}
                     if stop.as_mut().poll(cx).is_ready() || draining.as_mut().poll(cx).is_ready() {
@@ -128,14 +131,27 @@ impl<S: Service> Server<S> {
     }
 }
 
+/// Whatever is left when serving is over hears that it is.
+struct Cut<'a>(&'a Shutdown);
+
+impl Drop for Cut<'_> {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
+}
+
 /// The next connection and its place among all.
-async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, tokio::sync::OwnedSemaphorePermit) {
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    unreachable_after: Duration,
+) -> (TcpStream, tokio::sync::OwnedSemaphorePermit) {
     loop {
         let Ok(place) = Arc::clone(places).acquire_owned().await else { pending().await };
         match listener.accept().await {
             Ok((stream, _)) => {
                 // Small messages must not wait for each other. A connection that refuses is gone already.
-                let _gone = stream.set_nodelay(true);
+                let _gone = stream.set_nodelay(true).and_then(|()| notice_silence(&stream, unreachable_after));
                 return (stream, place);
             }
             Err(error) if is_of_the_connection(&error) => {}
@@ -143,6 +159,25 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> (TcpStream, 
             Err(_) => sleep(PAUSE).await,
         }
     }
+}
+
+/// Has the system look after a client whose machine may vanish without a word.
+#[cfg(target_os = "linux")]
+fn notice_silence(stream: &TcpStream, after: Duration) -> io::Result<()> {
+    if after.is_zero() {
+        return Ok(());
+    }
+    let socket = socket2::SockRef::from(stream);
+    // While nothing is sent; the timeout counts for the probes too. The system knows whole seconds.
+    let first = (after / 2).max(Duration::from_secs(1));
+    let next = (after / 8).max(Duration::from_secs(1));
+    socket.set_tcp_keepalive(&socket2::TcpKeepalive::new().with_time(first).with_interval(next))?;
+    socket.set_tcp_user_timeout(Some(after))
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn notice_silence(_: &TcpStream, _: Duration) -> io::Result<()> {
+    Ok(())
 }
 
 /// Whether it is the connection that failed, and not the listener.
@@ -223,4 +258,26 @@ pub fn bind(address: impl ToSocketAddrs) -> io::Result<TcpListener> {
         }
     }
     Err(last)
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_system_looks_after_an_accepted_client() {
+        let listener = bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let places = Arc::new(Semaphore::new(2));
+        for (after, expected) in [(Duration::from_secs(8), Some((8, 4, 1))), (Duration::ZERO, None)] {
+            let _client = TcpStream::connect(address).await.expect("it accepts");
+            let (stream, _place) = accept(&listener, &places, after).await;
+            let socket = socket2::SockRef::from(&stream);
+            assert_eq!(socket.keepalive().expect("known"), expected.is_some());
+            let Some((timeout, first, next)) = expected else { continue };
+            assert_eq!(socket.tcp_user_timeout().expect("known"), Some(Duration::from_secs(timeout)));
+            assert_eq!(socket.tcp_keepalive_time().expect("known"), Duration::from_secs(first));
+            assert_eq!(socket.tcp_keepalive_interval().expect("known"), Duration::from_secs(next));
+        }
+    }
 }

@@ -60,8 +60,8 @@ impl Refused {
         Self::new(status, id, RpcError::new(code, error.to_string()))
     }
 
-    /// Rule H1: outside of a session the endpoint takes POST and nothing else. That is final: no stream is ever opened by
-    /// GET.
+    /// Rule H1: of the current revision the endpoint takes POST and nothing else. GET and DELETE that name a session of an
+    /// older one do not come here.
     pub(super) fn method() -> Self {
         Self::bare(StatusCode::METHOD_NOT_ALLOWED).with(ALLOW, HeaderValue::from_static("POST"))
     }
@@ -75,7 +75,7 @@ impl Refused {
     pub(super) fn no_session_left(config: &HttpConfig, id: RequestId) -> Self {
         let what = "this server is at its limit of sessions, and all are in use; retry later";
         let error = RpcError::new(code::OVERLOADED, what);
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
     }
 
     pub(super) fn path() -> Self {

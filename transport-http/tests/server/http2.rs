@@ -219,17 +219,40 @@ fn a_stream_that_is_not_read_is_gone_after_the_write_stall_and_its_neighbour_is_
     }
     assert!(client.answer(call(3, "echo", r#"{"text":"here"}"#)).1.contains("here"));
     lab.until(|counters| counters.abandoned == 1 && counters.in_flight == 1);
-    let reset = client.wait(async {
+    assert!(is_reset(&client, &mut unread), "an error, not an end");
+    drop(neighbour);
+    lab.hears(&["Disconnected"]);
+}
+
+/// Reads up to the end; whether that was an error.
+fn is_reset(client: &Client, unread: &mut Response<Incoming>) -> bool {
+    client.wait(async {
         loop {
-            match frame(&mut unread).await {
+            match frame(unread).await {
                 Some(Ok(_)) => {}
                 other => return other.is_some(),
             }
         }
-    });
-    assert!(reset, "an error, not an end");
-    drop(neighbour);
-    lab.hears(&["Disconnected"]);
+    })
+}
+
+#[test]
+fn an_answer_in_one_piece_that_is_not_read_is_gone_after_the_write_stall() {
+    // One stream at a time: the next request goes out once the one before is over.
+    let write_stall = Duration::from_millis(200);
+    let lab = Lab::with(ServeConfig { write_stall, max_streams: 1, ..ServeConfig::default() });
+    // With a window, some of it is taken; without one, nothing is.
+    for (window, bytes) in [(1024, 1 << 20), (0, 1 << 20), (0, 10)] {
+        let mut client = Client::with(&lab, |builder| builder.initial_stream_window_size(window));
+        let mut unread = client.head(call(1, "big", &format!(r#"{{"bytes":{bytes}}}"#)));
+        assert_eq!(client.head(call(2, "echo", "{}")).status(), 200, "{window} {bytes}");
+        assert!(is_reset(&client, &mut unread), "an error, not an end: {window} {bytes}");
+    }
+    // Whoever reads gets all of it, in however many pieces.
+    let lab = Lab::start();
+    let mut client = Client::with(&lab, |builder| builder.initial_stream_window_size(1024));
+    let (status, text) = client.answer(call(3, "big", r#"{"bytes":1048576}"#));
+    assert!(status == 200 && text.len() > 1 << 20, "{}", text.len());
 }
 
 #[test]

@@ -297,6 +297,24 @@ fn what_could_be_two_requests_is_a_clean_400_or_one_request() {
 }
 
 #[test]
+fn a_request_with_two_lengths_is_the_last_of_its_connection_even_if_a_stream_answers_it() {
+    let lab = Lab::start();
+    let body = call(1, "stepwise", "{}");
+    let chunks = format!("{:x}\r\n{body}\r\n0\r\n\r\n", body.len());
+    let plain = format!("Content-Length: {}\r\n", body.len());
+    for length in [format!("Transfer-Encoding: chunked\r\n{plain}"), format!("{plain}Transfer-Encoding: chunked\r\n")] {
+        let mut peer = lab.connect();
+        // What one reader on the way takes for the next request is the body of this one to another.
+        peer.send((post(&body).replace(&plain, &length).replace(&body, &chunks) + &post(&echo())).as_bytes());
+        assert_eq!(peer.head().status, 200);
+        let said = peer.stream_text();
+        assert!(said.contains("first") && said.contains("then"), "{said}");
+        assert_eq!(String::from_utf8_lossy(&peer.rest()), "", "nothing more is read from it");
+    }
+    assert_eq!(lab.service.counters().requests, 2);
+}
+
+#[test]
 fn a_listen_over_the_cap_is_503() {
     let lab = Lab::with(http(|http| http.max_listens = 0));
     let mut peer = lab.connect();

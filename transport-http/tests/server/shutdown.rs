@@ -95,3 +95,28 @@ fn a_mounted_service_ends_by_the_handle_of_its_settings() {
     shutdown.cut();
     is_the_one_error(&waiting.answer().text());
 }
+
+#[test]
+fn a_server_whose_future_is_dropped_ends_requests_that_outlive_their_connections() {
+    // A session of an older revision: a hang-up is no cancellation there.
+    let lab = Lab::start();
+    let plain = |session: &str, body: &str| {
+        let length = body.len();
+        format!(
+            "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n\
+             Content-Type: application/json\r\n{session}Content-Length: {length}\r\n\r\n{body}"
+        )
+    };
+    let mut peer = lab.connect();
+    let handshake = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"c","version":"1"}}}"#;
+    peer.send(plain("", handshake).as_bytes());
+    let session = peer.answer().header("mcp-session-id").map(|id| format!("Mcp-Session-Id: {id}\r\n"));
+    let session = session.expect("a session");
+    peer.send(plain(&session, r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#).as_bytes());
+    assert_eq!(peer.answer().status, 202);
+    let wait = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait","arguments":{}}}"#;
+    peer.send(plain(&session, wait).as_bytes());
+    lab.hears(&["started"]);
+    lab.vanish();
+    lab.hears(&["Shutdown"]);
+}

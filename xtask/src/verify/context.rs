@@ -86,18 +86,27 @@ impl Context {
         std::mem::take(&mut self.commands).join(" && ")
     }
 
-    /// The error, and the last lines of the log before it.
+    /// The error, what the log says of errors, and its last lines.
     pub(crate) fn failure(&self, error: &Error, lines: usize) -> String {
         self.sink.line(&format!("error: {error}"));
         let log = std::fs::read(&self.log).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
-        format!("{}\n   log: {}", tail(&log, lines), self.log.display())
+        format!("{}{}\n   log: {}", errors(&log), tail(&log, lines), self.log.display())
     }
 
     /// The 12 statements against what the tests said.
     pub(crate) fn into_statements(self) -> Vec<Statement> {
         self.tests.map(|tests| judge(&tests)).unwrap_or_default()
     }
+}
+
+/// The lines that name an error or a failed test, first: a reader who is shown only the beginning has them.
+fn errors(text: &str) -> String {
+    const SHOWN: usize = 20;
+    let names_one = |line: &&str| {
+        line.starts_with("error") || line.trim_start().starts_with("FAIL [") || line.ends_with(" ... FAILED")
+    };
+    text.lines().filter(names_one).take(SHOWN).map(|line| format!("   ! {line}\n")).collect()
 }
 
 /// The last `lines` lines, set off from the rest, without the good news: what
@@ -113,7 +122,13 @@ fn tail(text: &str, lines: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::tail;
+    use super::{errors, tail};
+
+    #[test]
+    fn errors_are_told_first() {
+        let log = "   Compiling x v1\nwarning: w\nerror: no space\n        FAIL [ 1.0s] a b\ntest x ... FAILED\ntest y ... ok\n";
+        assert_eq!(errors(log), "   ! error: no space\n   !         FAIL [ 1.0s] a b\n   ! test x ... FAILED\n");
+    }
 
     #[test]
     fn the_tail_is_the_end_of_the_log() {

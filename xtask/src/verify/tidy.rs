@@ -9,11 +9,14 @@
 //!    none.
 //! 7. A member depends on no member and on no runtime, server or database that
 //!    the table below does not let it have.
+//! 8. No two programs and no two examples of the workspace have one name: cargo
+//!    builds them into one folder.
 
 use super::context::Context;
 use super::source::code_only;
 use crate::cargo::{METADATA, Package, Workspace};
 use crate::error::Error;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -173,7 +176,7 @@ fn first_group(text: &str) -> &str {
     text
 }
 
-/// What rules 5 and 7 say about the members.
+/// What rules 5, 7 and 8 say about the members.
 fn package_findings(workspace: &Workspace) -> Result<Vec<String>, Error> {
     let mut findings = Vec::new();
     for package in &workspace.packages {
@@ -183,7 +186,25 @@ fn package_findings(workspace: &Workspace) -> Result<Vec<String>, Error> {
         }
         findings.extend(dependency_findings(package, &workspace.packages));
     }
+    findings.extend(name_findings(&workspace.packages));
     Ok(findings)
+}
+
+/// Programs of one kind share a folder, where two of one name overwrite each other while they are built.
+fn name_findings(packages: &[Package]) -> Vec<String> {
+    let mut owners: BTreeMap<(&str, &str), &str> = BTreeMap::new();
+    let mut findings = Vec::new();
+    for package in packages {
+        for target in &package.targets {
+            for kind in target.kind.iter().filter(|kind| ["bin", "example"].contains(&kind.as_str())) {
+                if let Some(other) = owners.insert((kind, &target.name), &package.name) {
+                    let (owner, name) = (&package.name, &target.name);
+                    findings.push(format!("{owner}: the {kind} `{name}` has the name of one in {other}: rename it"));
+                }
+            }
+        }
+    }
+    findings
 }
 
 fn takes_workspace_lints(manifest: &str) -> bool {
@@ -213,7 +234,7 @@ fn dependency_findings(package: &Package, members: &[Package]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Workspace, dependency_findings, file_findings, std_uses, takes_workspace_lints};
+    use super::{Workspace, dependency_findings, file_findings, name_findings, std_uses, takes_workspace_lints};
 
     #[test]
     fn a_long_file_and_a_file_without_a_doc_are_found() {
@@ -284,5 +305,24 @@ mod tests {
         assert!(found(3)[0].contains("not in the table"));
         let always = Workspace::parse(&text.replace("true", "false")).unwrap();
         assert_eq!(dependency_findings(&always.packages[2], &always.packages).len(), 1);
+    }
+
+    #[test]
+    fn two_examples_of_one_name_are_found() {
+        let package = |name: &str, target: &str, kind: &str| {
+            format!(
+                r#"{{"name":"{name}","manifest_path":"/w/{name}","dependencies":[],
+                    "targets":[{{"name":"{target}","kind":["{kind}"]}}]}}"#
+            )
+        };
+        let found = |others: [String; 2]| {
+            let packages = others.join(",");
+            let text = format!(r#"{{"workspace_root":"/w","target_directory":"/w/target","packages":[{packages}]}}"#);
+            name_findings(&Workspace::parse(&text).unwrap().packages)
+        };
+        let twice = found([package("a", "counter", "example"), package("b", "counter", "example")]);
+        assert_eq!(twice, ["b: the example `counter` has the name of one in a: rename it"]);
+        assert_eq!(found([package("a", "counter", "example"), package("b", "counter", "test")]), [""; 0]);
+        assert_eq!(found([package("a", "counter", "bin"), package("b", "other", "bin")]), [""; 0]);
     }
 }

@@ -3,7 +3,7 @@
 //! [`Listener`] leaves the reading to its user, who may forget it. [`Changes`] does it through the client: lists over all
 //! their pages, resources, tasks, eight at a time, as safe requests under the client's retry budget. A read that fails for
 //! a passing reason is tried again, with the pauses of the subscription, as long as there is a client; one that the server
-//! refuses is told, as the state of that thing is not known.
+//! refuses, or fails three times, is told, as the state of that thing is not known.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -13,7 +13,7 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 
 use super::caller::Caller;
-use super::error::CallError;
+use super::error::{CallError, passes};
 use super::listener::{ListenEvent, Listener, Notice};
 use super::tools::Raw;
 use super::{Request, task};
@@ -24,6 +24,8 @@ use crate::subscription::{Config, End, Filter, Refetch};
 
 /// Reads that are under way at once.
 const READS: usize = 8;
+/// How often a server may fail one read, or keep it waiting, before that is told: it must not hold up the rest for ever.
+const FAILURES: u32 = 3;
 
 /// What a subscription tells, in order.
 #[derive(Clone, Debug)]
@@ -44,7 +46,8 @@ pub enum Change {
         /// Its state.
         state: Fresh,
     },
-    /// One of them cannot be read: the server refuses, or its answer is unusable. What is known of it is not to be trusted.
+    /// One of them cannot be read: the server refuses, its answer is unusable, or it failed or took too long three times. What
+    /// is known of it is not to be trusted.
     Unreadable {
         /// What it is.
         what: Refetch,
@@ -153,7 +156,7 @@ pub(super) fn object(members: &[(&str, &str)]) -> alloc::string::String {
 /// Whether the same read can have an answer later.
 pub(super) fn is_passing(error: &CallError) -> bool {
     match error {
-        CallError::Peer(error) => error.code == code::OVERLOADED || error.code == code::DEADLINE,
+        CallError::Peer(error) => passes(error.code),
         CallError::Full { .. }
         | CallError::FullBytes { .. }
         | CallError::IdleTimeout { .. }
@@ -169,6 +172,14 @@ pub(super) fn is_passing(error: &CallError) -> bool {
         | CallError::NoInput(_)
         | CallError::Cancelled { .. } => false,
     }
+}
+
+/// Whether the server had the question and failed it, other than by saying that it has too much to do.
+fn is_failure(error: &CallError) -> bool {
+    if let CallError::Peer(error) = error {
+        return error.code != code::OVERLOADED;
+    }
+    matches!(error, CallError::IdleTimeout { .. } | CallError::MaxTimeout { .. })
 }
 
 impl Changes {
@@ -226,9 +237,12 @@ async fn read_until_it_is(
     mut jitter: Jitter,
 ) -> (Refetch, Result<Fresh, CallError>) {
     let mut attempt = Attempt::FIRST;
+    let mut failures = 0;
     loop {
-        match caller.read_afresh(&what).await {
-            Err(error) if is_passing(&error) => {
+        let read = caller.read_afresh(&what).await;
+        failures += u32::from(read.as_ref().is_err_and(is_failure));
+        match read {
+            Err(error) if is_passing(&error) && failures < FAILURES => {
                 let pause = backoff.delay(attempt, &mut jitter);
                 attempt = attempt.next();
                 task::sleep(&caller, pause).await;

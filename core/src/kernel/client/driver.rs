@@ -335,7 +335,12 @@ impl Shared {
         match id {
             Some(id) => self.hear(now, probe, Incoming::Answer { id, answer: Answer::TooLong }, ""),
             None => {
-                self.lock().bad(&format!("({bad:?})"));
+                let what = format!("({bad:?})");
+                if bad == BadFrame::TooLong {
+                    self.lock().unreadable(&what);
+                } else {
+                    self.lock().bad(&what);
+                }
                 Ok(())
             }
         }

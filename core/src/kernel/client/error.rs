@@ -8,7 +8,7 @@ use core::time::Duration;
 use std::io;
 
 use crate::retry::Verdict;
-use crate::rpc::RpcError;
+use crate::rpc::{RpcError, code};
 
 /// Why a call has no result. What came from the peer is told apart from what was decided here (rule M7).
 #[derive(Clone, Debug, thiserror::Error)]
@@ -179,4 +179,9 @@ pub enum LinkEnd {
     /// The server's answer to `server/discover` names no revision that is spoken here, or cannot be read.
     #[error("the server's answer to server/discover cannot be used: {0}")]
     Incompatible(Box<str>),
+}
+
+/// Whether an error of this code can pass by itself: the one rule for listens, for reads and for followed tasks.
+pub(super) const fn passes(code: i64) -> bool {
+    matches!(code, code::OVERLOADED | code::DEADLINE | code::INTERNAL_ERROR)
 }

@@ -12,7 +12,6 @@ use serde_json::value::RawValue;
 
 use super::ClientConfig;
 use super::error::CallError;
-use super::task::TASKS_EXTENSION;
 use crate::client::CallOptions;
 use crate::deadline::Limits;
 use crate::id::{RequestId, WireId};
@@ -22,6 +21,7 @@ use crate::retry::Contract;
 use crate::rpc::scan::{MAX_NESTING, Scanner, members};
 use crate::rpc::{PROTOCOL_VERSION, encode, method};
 use crate::subscription::{Filter, Refetch};
+use crate::task;
 
 /// A request before it is sent: method, parameters, and what the caller states about it.
 ///
@@ -200,7 +200,7 @@ impl Meta {
     /// Fails with what is wrong with the settings.
     pub(super) fn new(config: &ClientConfig) -> Result<Self, Box<str>> {
         let plain = meta(config, &config.capabilities)?;
-        let with_tasks = with_extension(&config.capabilities, TASKS_EXTENSION);
+        let with_tasks = with_extension(&config.capabilities, task::EXTENSION);
         let with_tasks = with_tasks.ok_or("ClientConfig::capabilities.extensions is no JSON object")?;
         Ok(Self { plain, tasks: meta(config, &with_tasks)? })
     }

@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use core::task::Waker;
 use core::time::Duration;
 
-use super::error::{CallError, LinkLoss};
+use super::error::{CallError, LinkLoss, passes};
 use super::incoming::{Answer, Incoming, shortened, wire};
 use super::listener::{Inbox, ListenEvent};
 use super::request::{self, Meta, Payload};
@@ -28,7 +28,6 @@ use crate::kernel::port::Timer;
 use crate::kernel::sync::{Arc, Mutex, MutexGuard};
 use crate::progress::Progress;
 use crate::retry::Verdict;
-use crate::rpc::code;
 use crate::subscription::{self, Filter};
 use crate::time::Instant;
 
@@ -203,6 +202,13 @@ impl Locked<'_> {
         self.stats.last_bad = Some(shortened(text, SAMPLE));
     }
 
+    /// Something came that could not be read: it may have been a notification of any subscription.
+    pub(super) fn unreadable(&mut self, what: &str) {
+        self.bad(what);
+        self.machine.missed();
+        self.settle();
+    }
+
     fn tell(&mut self, subscription: SubscriptionId, event: ListenEvent) -> Option<Waker> {
         self.listens.get(&subscription)?.push(event)
     }
@@ -303,12 +309,14 @@ impl Locked<'_> {
     }
 }
 
-/// What the answer to a listen request means: its result is a graceful end (rule L4), an error is final, but for overload.
+/// What the answer to a listen request means: its result is a graceful end (rule L4), an error is final unless it can pass.
 fn listen_answer<R>(wire: WireId, answer: &Answer) -> Input<R> {
     match answer {
-        Answer::Error(error) if error.code == code::OVERLOADED => Input::StreamLost { wire },
+        Answer::Error(error) if passes(error.code) => Input::StreamLost { wire },
+        // It may have been anything, also a notification: what the stream said is not known.
+        Answer::TooLong => Input::StreamLost { wire },
         Answer::Error(_) | Answer::Refused(_) => Input::ListenEnded { wire, refused: true },
-        Answer::Result(_) | Answer::TooLong | Answer::Notice(_) => Input::ListenEnded { wire, refused: false },
+        Answer::Result(_) | Answer::Notice(_) => Input::ListenEnded { wire, refused: false },
     }
 }
 

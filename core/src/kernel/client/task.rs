@@ -14,19 +14,17 @@ use core::time::Duration;
 
 use super::Request;
 use super::caller::Caller;
-use super::changes::object;
+use super::changes::{is_passing, object};
 use super::error::CallError;
 use super::following::Following;
 use super::interactive::{InputAsked, MAX_ROUNDS};
 use super::tools::{Raw, ToolResult};
 use crate::follow;
+use crate::id::Attempt;
 use crate::mrtr::{self, MAX_INPUTS};
 use crate::rpc::scan::members;
 use crate::rpc::{RpcError, code, encode, method, text};
 use crate::task::Status;
-
-/// The name of the extension, as it is declared.
-pub const TASKS_EXTENSION: &str = "io.modelcontextprotocol/tasks";
 
 /// How a task is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,8 +218,15 @@ impl TaskHandle {
     }
 
     async fn ask(&self, request: Request) -> Result<(), TaskError> {
-        let answer = self.caller.call(request.safe().with_tasks()).await;
-        answer.map(drop).map_err(|error| self.failed(error))
+        match self.caller.call(request.safe().with_tasks()).await {
+            Ok(_) => Ok(()),
+            // It may be about the answers as well: whether the task is gone, a look at it says.
+            Err(error) if is_gone(&error) => match self.get().await {
+                Err(gone @ TaskError::Gone { .. }) => Err(gone),
+                Ok(_) | Err(_) => Err(error.into()),
+            },
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Follows the task to its end, in the server's rhythm. Questions that get no answer are asked again, over any number of
@@ -249,7 +254,7 @@ impl TaskHandle {
             match view.status {
                 Status::Working => {}
                 Status::InputRequired => {
-                    if self.give_input(&view, &mut answered, &mut answer).await? {
+                    if self.give_input(&view, &options.follow, &mut answered, &mut answer).await? {
                         following.missed();
                     }
                 }
@@ -267,6 +272,7 @@ impl TaskHandle {
     async fn give_input<F, A>(
         &self,
         view: &TaskView,
+        rhythm: &follow::Config,
         answered: &mut BTreeSet<Box<str>>,
         answer: &mut F,
     ) -> Result<bool, TaskError>
@@ -300,9 +306,29 @@ impl TaskHandle {
             return Ok(false);
         }
         let given: Vec<(&str, &str)> = answers.iter().map(|(key, answer)| (&**key, answer.as_str())).collect();
-        self.update(&given).await?;
+        self.update_in_time(&given, rhythm).await?;
         answered.extend(answers.into_iter().map(|(key, _)| key));
         Ok(true)
+    }
+
+    /// As [`update`](Self::update), again and again while what hinders it can pass: a person is not asked twice.
+    async fn update_in_time(&self, given: &[(&str, &str)], rhythm: &follow::Config) -> Result<(), TaskError> {
+        let (mut jitter, mut attempt) = (self.caller.shared.fork_jitter(), Attempt::FIRST);
+        let begun = self.caller.shared.timer.now();
+        loop {
+            match self.update(given).await {
+                Err(TaskError::Call(error)) if is_passing(&error) => {
+                    let spent = self.caller.shared.timer.now().saturating_since(begun);
+                    if rhythm.maximum.is_some_and(|maximum| spent >= maximum) {
+                        return Err(TaskError::GaveUp { task: self.id.clone() });
+                    }
+                    let pause = rhythm.backoff.delay(attempt, &mut jitter);
+                    attempt = attempt.next();
+                    sleep(&self.caller, pause).await;
+                }
+                end => return end,
+            }
+        }
     }
 
     fn failed(&self, error: CallError) -> TaskError {

@@ -6,7 +6,7 @@ use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 
 use super::stream::{Sink, Stream};
-use super::topic::Topic;
+use super::topic::{Topic, WATCH_COST};
 use super::{State, SubscribeError};
 use crate::listener::{Published, Slot};
 use crate::subscription::Refetch;
@@ -19,7 +19,7 @@ pub(super) struct Registry {
     topics: BTreeMap<Box<str>, Watchers>,
     open: usize,
     next: u64,
-    /// Names, counted for each stream that watches them.
+    /// What all topics and their watchers are charged with.
     name_bytes: usize,
 }
 
@@ -86,7 +86,7 @@ impl Registry {
         if known.is_some_and(|watchers| watchers.streams.contains_key(&stream.number)) {
             return Ok(());
         }
-        let bytes = self.name_bytes + topic.name_bytes();
+        let bytes = self.name_bytes + WATCH_COST + if known.is_some() { 0 } else { topic.cost() };
         if bytes > most_bytes {
             return Err(SubscribeError::TooManyNames);
         }
@@ -103,9 +103,10 @@ impl Registry {
     pub(super) fn unwatch(&mut self, stream: &Stream, key: &str) {
         let Some(watchers) = self.topics.get_mut(key) else { return };
         let Some(watcher) = watchers.streams.remove(&stream.number) else { return };
-        self.name_bytes -= watchers.topic.name_bytes();
+        self.name_bytes -= WATCH_COST;
         stream.unwatch(watcher.slot);
         if watchers.streams.is_empty() {
+            self.name_bytes -= watchers.topic.cost();
             self.topics.remove(key);
         }
     }

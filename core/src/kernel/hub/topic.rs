@@ -64,6 +64,13 @@ impl BitAnd for Kinds {
     }
 }
 
+/// What a topic costs beside its name, in bytes: itself, its place among the others and the list of who watches it. An
+/// estimate that is rather too high.
+const TOPIC_COST: usize = 512;
+
+/// What a stream that watches a topic costs, in bytes: its entry there, and the topic's entry in the stream.
+pub(super) const WATCH_COST: usize = 64;
+
 /// One thing that streams can watch, with the text of its notification after the subscription's id.
 #[derive(Debug)]
 pub(super) struct Topic {
@@ -113,9 +120,10 @@ impl Topic {
         Self { watched, key: key.into(), tail: tail.into() }
     }
 
-    /// Bytes of names that it stands for.
-    pub(super) fn name_bytes(&self) -> usize {
-        self.key.len()
+    /// What it is charged with as long as anybody watches it, in bytes: its name stands in it three times, as what is watched,
+    /// as its key and as text.
+    pub(super) fn cost(&self) -> usize {
+        TOPIC_COST + 3 * self.key.len()
     }
 
     /// The notification's method.

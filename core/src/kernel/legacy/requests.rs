@@ -8,7 +8,6 @@ use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 
 use crate::id::RequestId;
-use crate::kernel::mutant;
 use crate::kernel::slot::{CancelReason, Slot};
 use crate::kernel::sync::{Arc, Mutex};
 use crate::time::Instant;
@@ -105,9 +104,7 @@ impl Seat {
         let mut place = self.0.lock();
         let before = core::mem::replace(&mut *place, Place::Running(Arc::clone(slot)));
         drop(place);
-        if let Place::Beginning(Some(reason)) = before
-            && !mutant::is("forget-early-cancellation")
-        {
+        if let Place::Beginning(Some(reason)) = before {
             let _answered_already = slot.cancel(now, reason);
         }
     }

@@ -1,7 +1,7 @@
 //! URI templates (RFC 6570) read backwards: does a URI come from a template, and with which values?
 //!
-//! Of the templates, the two forms that servers use: `{name}`, which stands for characters without a `/`, and `{+name}`,
-//! which may hold some. A value is never empty, and ends where the text that follows it first stands: matching looks at each
+//! Of the templates, the two forms that servers use: `{name}`, whose decoded value holds no `/`, and `{+name}`, whose value
+//! may hold some. A value is never empty, and ends where the text that follows it first stands: matching looks at each
 //! character once for each variable, whatever a client sends.
 
 use alloc::borrow::Cow;
@@ -82,8 +82,9 @@ impl Template {
 impl Variable {
     /// What this text says as its value, if it can be one.
     fn value<'a>(&self, text: &'a str) -> Option<Cow<'a, str>> {
-        let fits = !text.is_empty() && (self.reserved || !text.contains('/'));
-        if fits { decode(text) } else { None }
+        let value = decode(text)?;
+        // Decoded: `..%2F..%2Fetc` is a way out of a folder, whoever joins it to a path.
+        (!value.is_empty() && (self.reserved || !value.contains('/'))).then_some(value)
     }
 }
 
@@ -130,7 +131,8 @@ mod tests {
     #[test]
     fn a_uri_comes_from_its_template() {
         assert_eq!(values("stock://{tenant}/{sku}", "stock://acme/widget"), some(&["acme", "widget"]));
-        assert_eq!(values("stock://{tenant}/{sku}", "stock://a%2Fb/w%20x"), some(&["a/b", "w x"]));
+        assert_eq!(values("stock://{tenant}/{sku}", "stock://a%2Cb/w%20x"), some(&["a,b", "w x"]));
+        assert_eq!(values("file:///{+path}", "file:///a%2Fb"), some(&["a/b"]));
         assert_eq!(values("test://{id}/data", "test://7/data"), some(&["7"]));
         assert_eq!(values("test://{id}-{n}/d", "test://a-b-c/d"), some(&["a", "b-c"]));
         assert_eq!(values("file:///{+path}", "file:///a/b"), some(&["a/b"]));
@@ -141,6 +143,8 @@ mod tests {
             ("stock://{tenant}/{sku}", "stock://acme/"),
             ("stock://{tenant}/{sku}", "stock:///widget"),
             ("stock://{tenant}/{sku}", "stock://acme/widget/x"),
+            ("stock://{tenant}/{sku}", "stock://a%2Fb/widget"),
+            ("file:///docs/{name}", "file:///docs/..%2F..%2fetc%2Fpasswd"),
             ("stock://{tenant}/{sku}", "stock://acme/w%"),
             ("stock://{tenant}/{sku}", "stock://acme/w%zz"),
             ("stock://{tenant}/{sku}", "stock://acme/w%FF"),

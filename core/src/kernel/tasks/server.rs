@@ -8,10 +8,10 @@ use core::fmt;
 use core::time::Duration;
 
 use super::rate::{Limiter, Rate};
-use super::wire::{self, declares_tasks};
-use super::{NewTask, Stored, TaskStore, TaskStoreError};
+use super::wire::{self, Repeat, declares_tasks};
+use super::{NewTask, Stored, TaskStore};
 use crate::kernel::context::Context;
-use crate::kernel::service::{Answer, Call, Outcome};
+use crate::kernel::service::{Answer, Call};
 use crate::kernel::tools::{ToolCall, server_meta};
 use crate::rpc::{RpcError, method};
 
@@ -212,7 +212,7 @@ impl TaskServer {
             poll_interval: tool.poll_interval.unwrap_or(config.poll_interval),
             message: tool.message.clone(),
         });
-        Ok(self.later(creating, |created, meta| wire::created(&created.task, meta)))
+        Ok(self.later(creating, Repeat::Unknown, |created, meta| wire::created(&created.task, meta)))
     }
 
     fn get(&self, params: &str, cx: &Context) -> Result<Answer, RpcError> {
@@ -220,21 +220,21 @@ impl TaskServer {
         let id = wire::task_id(params)?;
         self.0.gets.admit(cx.now(), &[principal, &id]).map_err(wire::too_soon)?;
         let getting = self.0.store.get(principal, &id);
-        Ok(self.later(getting, |task, meta| wire::detailed(&task, meta)))
+        Ok(self.later(getting, Repeat::Safe, |task, meta| wire::detailed(&task, meta)))
     }
 
     fn update(&self, params: &str, cx: &Context) -> Result<Answer, RpcError> {
         let principal = self.admit(params, cx)?;
         let (id, responses) = (wire::task_id(params)?, wire::input_responses(params)?);
         let updating = self.0.store.update(principal, &id, responses);
-        Ok(self.later(updating, |(), meta| wire::acknowledged(meta)))
+        Ok(self.later(updating, Repeat::Safe, |(), meta| wire::acknowledged(meta)))
     }
 
     fn cancel(&self, params: &str, cx: &Context) -> Result<Answer, RpcError> {
         let principal = self.admit(params, cx)?;
         let id = wire::task_id(params)?;
         let cancelling = self.0.store.cancel(principal, &id);
-        Ok(self.later(cancelling, |(), meta| wire::acknowledged(meta)))
+        Ok(self.later(cancelling, Repeat::Safe, |(), meta| wire::acknowledged(meta)))
     }
 
     /// Whether this request may be about tasks; who calls, if so.
@@ -248,14 +248,18 @@ impl TaskServer {
     }
 
     /// The answer, once the store has given its own: what it says is durable then.
-    fn later<T: 'static>(&self, stored: Stored<T>, write: impl FnOnce(T, &str) -> String + Send + 'static) -> Answer {
+    fn later<T: 'static>(
+        &self,
+        stored: Stored<T>,
+        repeat: Repeat,
+        write: impl FnOnce(T, &str) -> String + Send + 'static,
+    ) -> Answer {
         let meta = Arc::clone(&self.0.meta);
-        Answer::later(async move { outcome(stored.await.map(|answer| write(answer, &meta))) })
+        Answer::later(async move {
+            let stored = stored.await.map(|answer| write(answer, &meta));
+            stored.map_err(|error| wire::rpc_error(&error, repeat))
+        })
     }
-}
-
-fn outcome(stored: Result<String, TaskStoreError>) -> Outcome {
-    stored.map_err(|error| wire::rpc_error(&error))
 }
 
 impl fmt::Debug for TaskServer {

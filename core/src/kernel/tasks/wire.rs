@@ -9,14 +9,10 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{TaskState, TaskStoreError};
-use crate::kernel::client::TASKS_EXTENSION as EXTENSION;
 use crate::rpc::scan::{MAX_NESTING, Scanner};
 use crate::rpc::{RpcError, code, encode, members, text};
-use crate::task::Status;
+use crate::task::{EXTENSION, Status};
 use crate::time::WallTime;
-
-/// The capability that a request needs, as JSON (rule K5).
-const REQUIRED: &str = r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#;
 
 /// The client's capabilities in these parameters of a request, a JSON object; `{}` if there are none.
 pub(super) fn capabilities(params: &str) -> &str {
@@ -36,7 +32,7 @@ pub fn declares_tasks(params: &str) -> bool {
 /// The answer to a client that did not declare the extension (rule K5).
 #[must_use]
 pub fn undeclared() -> RpcError {
-    RpcError::missing_capability(REQUIRED)
+    RpcError::missing_capability(&format!(r#"{{"extensions":{{"{EXTENSION}":{{}}}}}}"#))
 }
 
 /// `params.taskId`.
@@ -65,14 +61,25 @@ pub(super) fn input_responses(params: &str) -> Result<Responses, RpcError> {
     if read.is_ok() && all_once { Ok(responses) } else { Err(malformed()) }
 }
 
-/// What a client learns of a failure of the store: what is wrong with its request is -32602, the rest is the server's.
-pub(super) fn rpc_error(error: &TaskStoreError) -> RpcError {
+/// Whether a request can be repeated after a failure of the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// It reads, or doing it twice is doing it once.
+    Safe,
+    /// It may have been done, and again would be one more.
+    Unknown,
+}
+
+/// What a client learns of a failure of the store: what is wrong with its request is -32602; a store that does not answer is
+/// an overload, so that the request is repeated, where that is safe; the rest is the server's.
+pub(super) fn rpc_error(error: &TaskStoreError, repeat: Repeat) -> RpcError {
     match error {
         TaskStoreError::Unknown | TaskStoreError::TooLarge { .. } => RpcError::invalid_params(error.to_string()),
         TaskStoreError::Key { kind, .. } => {
             RpcError::invalid_params(error.to_string()).with_data(&format!(r#"{{"type":"{kind}"}}"#))
         }
         TaskStoreError::TooMany { .. } => RpcError::new(code::OVERLOADED, error.to_string()),
+        TaskStoreError::Unavailable(_) if repeat == Repeat::Safe => RpcError::new(code::OVERLOADED, error.to_string()),
         TaskStoreError::LeaseLost
         | TaskStoreError::Over(_)
         | TaskStoreError::Refused(_)
@@ -247,6 +254,17 @@ mod tests {
             let (start, end) = (r#"{"resultType":"complete","#, r#","_meta":{}}"#);
             let same = text.strip_prefix(start).and_then(|text| text.strip_suffix(end)).expect("both");
             assert_eq!(state(&task(status)), format!("{{{same}}}"), "a notification holds the same");
+        }
+    }
+
+    #[test]
+    fn a_store_that_is_away_for_a_while_is_an_overload_to_who_may_repeat_the_request() {
+        let away = TaskStoreError::Unavailable("busy".into());
+        assert_eq!(rpc_error(&away, Repeat::Safe).code, code::OVERLOADED);
+        // The task may have been made.
+        assert_eq!(rpc_error(&away, Repeat::Unknown).code, code::INTERNAL_ERROR);
+        for repeat in [Repeat::Safe, Repeat::Unknown] {
+            assert_eq!(rpc_error(&TaskStoreError::Unknown, repeat).code, code::INVALID_PARAMS);
         }
     }
 

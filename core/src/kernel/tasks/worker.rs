@@ -83,6 +83,8 @@ pub struct Worker {
 /// What a worker did.
 enum Turn {
     Worked,
+    /// The store refused in passing, and the task waits again.
+    Interrupted(TaskStoreError),
     NothingWaits,
     Stopped,
 }
@@ -132,7 +134,8 @@ impl Worker {
                     failures = 0;
                     self.config.look
                 }
-                Err(error) => {
+                // Claimed again at once, the task would lose a lease a round.
+                Ok(Turn::Interrupted(error)) | Err(error) => {
                     (self.report)(&error);
                     failures = (failures + 1).min(16);
                     self.config.look.saturating_mul(1 << failures).min(LONGEST_PAUSE)
@@ -154,7 +157,10 @@ impl Worker {
     /// [`TaskStoreError`] if the store cannot say whether one waits.
     pub async fn run_one(&self, timer: &Arc<dyn Timer>) -> Result<bool, TaskStoreError> {
         let turn = self.turn(timer, core::pin::pin!(core::future::pending())).await?;
-        Ok(matches!(turn, Turn::Worked))
+        if let Turn::Interrupted(error) = &turn {
+            (self.report)(error);
+        }
+        Ok(matches!(turn, Turn::Worked | Turn::Interrupted(_)))
     }
 
     async fn turn(
@@ -170,11 +176,10 @@ impl Worker {
         let job = Job::new(queue, Arc::clone(timer), bell, self.config.look, claim);
         if job.lease().epoch > self.config.leases {
             let what = format!("the task lost {} workers and is given up", self.config.leases);
-            self.finish(&job, Err(RpcError::internal(what).into())).await;
-            return Ok(Turn::Worked);
+            return Ok(self.finish(&job, Err(RpcError::internal(what).into())).await);
         }
         match either(self.attempt(&job), stop).await {
-            Either::First(Some(ended)) => self.finish(&job, ended).await,
+            Either::First(Some(ended)) => return Ok(self.finish(&job, ended).await),
             Either::First(None) => {}
             Either::Second(()) => {
                 self.release(&job).await;
@@ -216,30 +221,38 @@ impl Worker {
         }
     }
 
-    async fn finish(&self, job: &Job, ended: Ended) {
+    async fn finish(&self, job: &Job, ended: Ended) -> Turn {
         let end = match ended {
             Ok(reply) => TaskEnd::Complete(reply.result().into()),
             Err(Unfinished::Failed(error)) => TaskEnd::Fail(error_json(&error).into()),
             // What became of the step is not known: nothing may end the task but a look at it.
-            Err(Unfinished::Cancelled | Unfinished::Interrupted(_)) if job.is_external_open() => return,
+            Err(Unfinished::Cancelled | Unfinished::Interrupted(_)) if job.is_external_open() => return Turn::Worked,
             Err(Unfinished::Cancelled) => TaskEnd::Cancel,
-            Err(Unfinished::Interrupted(error)) => {
+            Err(Unfinished::Interrupted(error @ (TaskStoreError::LeaseLost | TaskStoreError::Over(_)))) => {
                 (self.report)(&error);
-                return self.release(job).await;
+                return Turn::Worked;
+            }
+            Err(Unfinished::Interrupted(error)) => {
+                self.release(job).await;
+                return Turn::Interrupted(error);
             }
         };
         for attempt in 0..TRIES {
             match job.shared().queue.finish(job.lease(), end.clone()).await {
                 // After an answer that was lost, it is over because this did it.
-                Ok(()) | Err(TaskStoreError::LeaseLost | TaskStoreError::Over(_)) => return,
+                Ok(()) | Err(TaskStoreError::LeaseLost | TaskStoreError::Over(_)) => return Turn::Worked,
                 Err(error @ TaskStoreError::Unavailable(_)) => {
                     (self.report)(&error);
                     let timer = &job.shared().timer;
                     timer.sleep_until(timer.now() + self.config.look.saturating_mul(1 << attempt)).await;
                 }
-                Err(error) => return self.refuse(job, error).await,
+                Err(error) => {
+                    self.refuse(job, error).await;
+                    return Turn::Worked;
+                }
             }
         }
+        Turn::Worked
     }
 
     /// The store does not take the end as it is, and never will: the task fails, and says why.

@@ -156,3 +156,21 @@ fn what_is_no_list_is_told_and_an_end_is_an_end() {
         assert_eq!(told(&mut client, &mut changes), [format!("{:?}", End::Graceful)]);
     }
 }
+
+#[test]
+fn a_read_that_the_server_fails_again_and_again_is_told_and_closes_the_gap() {
+    let (mut client, mut changes) = recovered(r#"{"toolsListChanged":true}"#);
+    assert_eq!(told(&mut client, &mut changes), ["gap of 1"]);
+    assert_eq!(client.heard(), ["3 tools/list"]);
+    for id in [3, 4] {
+        client.say(&error(id, -32603));
+        assert_eq!(told(&mut client, &mut changes), [""; 0], "it may pass");
+        client.at(id);
+        assert_eq!(told(&mut client, &mut changes), [""; 0]);
+        assert_eq!(client.heard(), [format!("{} tools/list", id + 1)]);
+    }
+    client.say(&error(5, -32603));
+    assert_eq!(told(&mut client, &mut changes), ["tools/list failed: the server answered with an error: no (-32603)"]);
+    client.say(&stamped(TOOLS, 2));
+    assert_eq!(told(&mut client, &mut changes), [format!("notice {TOOLS}")], "the rest goes on");
+}

@@ -7,6 +7,10 @@ use steady_core::backoff::Backoff;
 use steady_core::kernel::client::{ListenEvent, Listener};
 use steady_core::subscription::{self, End, Filter, Refetch};
 
+use steady_core::kernel::BadFrame;
+
+use crate::support::Frame;
+
 use super::{Client, answer, call, config, end, jitter, now};
 
 const FILTER: &str = r#"{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}"#;
@@ -139,4 +143,48 @@ fn a_cancelled_listen_is_a_lost_stream_and_a_cancelled_call_lives() {
     client.say(&answer(2));
     assert!(matches!(end(&mut pending), Some(Ok(_))), "C9");
     assert_eq!(client.caller.stats().calls.stray_cancellations, 1);
+}
+
+#[test]
+fn an_error_that_can_pass_is_a_loss_of_the_listen_and_not_its_end() {
+    for code in [-31001, -31002, -32603] {
+        let mut client = Client::new(config());
+        let mut listener = listen(&client);
+        client.run();
+        client.say(&json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "ill"}}));
+        client.at(1);
+        assert_eq!(client.heard(), ["1 subscriptions/listen", "2 subscriptions/listen"], "{code}");
+        assert_eq!(names(&events(&mut listener)), [""; 0], "{code}");
+    }
+}
+
+#[test]
+fn a_message_that_was_too_long_to_read_may_have_been_a_notice() {
+    let mut client = Client::new(config());
+    let mut listener = listen(&client);
+    client.run();
+    client.say(&stamped(ACK, 1));
+    while !events(&mut listener).is_empty() {
+        listener.refetched();
+    }
+    client.world.feed(Frame::Bad(BadFrame::TooLong));
+    client.run();
+    assert_eq!(names(&events(&mut listener)), ["refetch"]);
+    client.world.feed(Frame::Bad(BadFrame::TooLong));
+    client.run();
+    assert_eq!(names(&events(&mut listener)), [""; 0], "one gap is told at a time");
+    listener.refetched();
+    assert_eq!(names(&events(&mut listener)), ["refetch"], "it came while that was read");
+}
+
+#[test]
+fn a_first_acknowledgement_that_is_late_begins_with_a_read() {
+    let mut client = Client::new(config());
+    let mut listener = listen(&client);
+    client.run();
+    client.say(&json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -31001, "message": "busy"}}));
+    client.at(1);
+    // What changed between a read of the reader's own and this is told by nobody else.
+    client.say(&stamped(ACK, 2));
+    assert_eq!(names(&events(&mut listener)), ["refetch"]);
 }

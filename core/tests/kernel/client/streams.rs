@@ -106,6 +106,20 @@ fn what_was_not_sent_and_what_only_reads_goes_out_again_under_a_fresh_id() {
 }
 
 #[test]
+fn a_listen_whose_stream_was_too_long_is_lost_and_not_over() {
+    let mut client = Client::new(streams());
+    let filter = Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter");
+    let no_pause = config().calls.backoff;
+    let listens = subscription::Config { backoff: no_pause, ..subscription::Config::default() };
+    let listener = client.caller.listen(filter, listens, jitter()).expect("room");
+    assert_eq!(client.heard(), ["1 subscriptions/listen"]);
+    client.unanswered(1, Unanswered::TooLong);
+    client.at(1);
+    assert_eq!(client.heard(), ["2 subscriptions/listen"]);
+    drop(listener);
+}
+
+#[test]
 fn a_listen_comes_back_after_a_loss_and_not_after_a_refusal() {
     let mut client = Client::new(streams());
     let filter = Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter");

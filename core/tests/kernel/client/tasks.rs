@@ -129,6 +129,9 @@ fn a_call_gives_a_result_or_a_handle_and_the_handle_gets_updates_and_cancels() {
     let line: Value = serde_json::from_str(&client.world.lines().concat()).expect("one line");
     assert_eq!(line["params"]["inputResponses"], json!({"name": {"action": "accept"}}));
     client.say(&json!({"jsonrpc": "2.0", "id": 5, "error": {"code": -32602, "message": "no such task"}}));
+    assert!(update.look(&mut client).is_none());
+    assert_eq!(client.heard(), ["6 tasks/get"], "it may be about the answers as well");
+    client.say(&json!({"jsonrpc": "2.0", "id": 6, "error": {"code": -32602, "message": "no such task"}}));
     assert!(matches!(update.look(&mut client), Some(Err(TaskError::Gone { task })) if &*task == "t-1"));
 }
 
@@ -338,4 +341,55 @@ fn every_other_end_names_the_task() {
     client.at(4_000);
     assert!(end.look(&mut client).is_none());
     assert_eq!(client.heard(), ["3 tasks/get"]);
+}
+
+#[test]
+fn an_ill_server_is_asked_again_and_refused_answers_do_not_mean_that_the_task_is_gone() {
+    let mut client = Client::new(config());
+    let handle = client.caller.task("t-1");
+    let mut end = Waits::new(handle.finish(polling()));
+    assert!(end.look(&mut client).is_none());
+    client.say(&json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -32603, "message": "the store restarts"}}));
+    assert!(end.look(&mut client).is_none());
+    client.at(4_000);
+    assert!(end.look(&mut client).is_none());
+    assert_eq!(client.heard(), ["1 tasks/get", "2 tasks/get"]);
+    drop(end);
+    assert_eq!(client.heard(), ["cancelled 2"]);
+
+    let answers = [("k", "{}")];
+    let mut update = Waits::new(handle.update(&answers));
+    assert!(update.look(&mut client).is_none());
+    client.say(&json!({"jsonrpc": "2.0", "id": 3, "error": {"code": -32602, "message": "a part is too large"}}));
+    assert!(update.look(&mut client).is_none());
+    assert_eq!(client.heard(), ["3 tasks/update", "4 tasks/get"], "a look tells");
+    client.say(&answer(4, task("input_required", json!({}))));
+    let refused = update.look(&mut client).expect("over").expect_err("refused");
+    assert!(matches!(refused, TaskError::Call(CallError::Peer(_))), "{refused}");
+}
+
+#[test]
+fn an_answer_of_a_person_is_given_again_until_the_task_has_it() {
+    let mut client = Client::new(ClientConfig { capabilities: r#"{"elicitation":{}}"#.to_owned(), ..config() });
+    let (handle, asked) = (client.caller.task("t-1"), RefCell::new(0));
+    let mut end = Waits::new(handle.finish_with_input(polling(), |_| {
+        *asked.borrow_mut() += 1;
+        async { Some(r#"{"action":"accept"}"#.to_owned()) }
+    }));
+    let question = json!({"method": "elicitation/create", "params": {"message": "?"}});
+    assert!(end.look(&mut client).is_none());
+    client.say(&answer(1, task("input_required", json!({"inputRequests": {"where": question}}))));
+    assert!(end.look(&mut client).is_none());
+    assert_eq!(client.heard(), ["1 tasks/get", "2 tasks/update"]);
+    client.say(&json!({"jsonrpc": "2.0", "id": 2, "error": {"code": -32603, "message": "the store restarts"}}));
+    assert!(end.look(&mut client).is_none());
+    client.at(60_000);
+    assert!(end.look(&mut client).is_none());
+    assert_eq!(client.heard(), ["3 tasks/update"]);
+    client.say(&answer(3, json!({"resultType": "complete"})));
+    assert!(end.look(&mut client).is_none());
+    client.say(&completed(4));
+    shipped(end.look(&mut client));
+    drop(end);
+    assert_eq!(asked.into_inner(), 1);
 }

@@ -103,6 +103,11 @@ fn credentials_are_decoded_and_never_shown() {
         "user:hush@p:70000",
         "http://user:hush@",
         "http://us%3aer:hush@p",
+        "user:hush//more@p:8080",
+        "user:hu//sh@p:70000",
+        "http://user:hush//more@p:8080",
+        "hush@hush://hush@p:8080",
+        "user:hush://hush@p:8080",
     ] {
         let error = Proxy::through(url).expect_err("it cannot be used");
         assert!(!format!("{error} {error:?}").contains("hush"), "{error}");

@@ -16,8 +16,8 @@ use std::process::Stdio;
 
 /// Our client against the servers of the others, each recorded in files of its own that begin with `record`.
 pub(super) fn our_client(cx: &mut Context, record: Option<&Path>) -> Result<(), Error> {
-    cx.line("cargo build -p mcp-steady-http --example interop")?;
-    let client = Command::new(cx.workspace.program("examples/interop"));
+    cx.line("cargo build -p mcp-steady-http --example interop_http")?;
+    let client = Command::new(cx.workspace.program("examples/interop_http"));
     let peers = compare::peers(cx)?;
     let [rmcp, node, python] = ["rmcp", "TypeScript", "Python"].map(|wanted| {
         let server = peers.iter().find(|(name, _)| name.starts_with(wanted));
