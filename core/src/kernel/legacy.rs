@@ -21,6 +21,6 @@ mod stream;
 
 pub(super) use door::Door;
 pub use exchange::{LegacyExchange, LegacyRequest, LegacySession};
-pub use link::EraLink;
+pub use link::{EraLink, Standing};
 pub use requests::NotBegun;
 pub use stream::LegacyStream;

@@ -75,7 +75,7 @@ impl Refused {
     pub(super) fn no_session_left(config: &HttpConfig, id: RequestId) -> Self {
         let what = "this server is at its limit of sessions, and all are in use; retry later";
         let error = RpcError::new(code::OVERLOADED, what);
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
     }
 
     pub(super) fn path() -> Self {
