@@ -92,7 +92,7 @@ async fn cancel(client: &Client, kind: &Kind) -> Checked {
         }
     }
     // One that cannot tell is served all the same.
-    self::call(client, kind).await
+    call(client, kind).await
 }
 
 async fn cell(name: &str, run: impl Future<Output = Checked>) {
