@@ -41,5 +41,9 @@ pub mod method {
     pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
 }
 
+/// What a server of these revisions only says to a request of the modern one. It is no error of that one, so that a client
+/// that speaks both begins with a handshake.
+pub const ONLY: &str = "this server speaks the revisions up to 2025-11-25 only: begin a session with initialize";
+
 /// The code of a resource that does not exist. It is never used in the modern revision (rule M11).
 pub const RESOURCE_NOT_FOUND: i64 = -32002;

@@ -7,10 +7,13 @@
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use steady_http::steady_core::kernel::Eras;
 use steady_http::{Context, Reply, RpcError, ServeConfig, ToolCall, Tools, run_http_with};
 use steady_stdio::{StdioConfig, run_stdio_with};
+
+const PACE: Duration = Duration::from_millis(10);
 
 const TEXT: &str = r#"{"type":"object","properties":{"text":{"type":"string"}},"required":["text"]}"#;
 const NUMBER: &str = r#"{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}"#;
@@ -32,6 +35,8 @@ async fn count(call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
     let n = call.arguments::<Arguments>()?.n;
     for step in 1..=n {
         cx.report_all(step.into(), Some(n.into()), "").await?;
+        // The TypeScript SDK forgets progress that it reads in one piece with the answer.
+        cx.sleep_until(cx.now() + PACE).await?;
     }
     Ok(Reply::text("counted"))
 }

@@ -107,9 +107,8 @@ pub(super) fn begin<S: Service>(
     }
 }
 
-/// No error of the modern revision, so that a client that speaks both falls back to a handshake.
 fn legacy_only() -> Refused {
-    Refused::bad_request("this server speaks the revisions up to 2025-11-25 only: begin a session with initialize")
+    Refused::bad_request(steady_core::legacy::ONLY)
 }
 
 /// A POST on its way.

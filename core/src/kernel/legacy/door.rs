@@ -11,8 +11,8 @@ use crate::kernel::engine::{Engine, Eras};
 use crate::kernel::foreign::Foreign;
 use crate::kernel::service::Service;
 use crate::legacy::batch::{self, BatchError};
-use crate::legacy::{Effect, Event, method};
-use crate::rpc::{BadMessage, method as modern};
+use crate::legacy::{Effect, Event, ONLY, Refusal, method};
+use crate::rpc::{BadMessage, RpcError, code, method as modern};
 use crate::time::Instant;
 
 /// The one session of a link, and the batch of which messages are still to be read.
@@ -63,9 +63,13 @@ impl Door {
         match foreign {
             Foreign::Request { id, method, params, error } => {
                 self.shaken |= method == modern::INITIALIZE;
-                let came = Came { id: id.clone(), method: &method, params, key_header: None };
+                let came = Came { id: id.clone(), method: &method, params, key_header: None, reader: None };
                 if let Err(refusal) = self.session.request(engine, now, came) {
-                    let told = if self.only { error_of(refusal, &method) } else { error.into() };
+                    let told = match refusal {
+                        Refusal::NotInitialized if self.only => RpcError::new(code::INVALID_REQUEST, ONLY),
+                        refusal if self.only => error_of(refusal, &method),
+                        _ => error.into(),
+                    };
                     engine.refuse_request(&id, &told);
                 }
             }

@@ -8,7 +8,8 @@ use core::task::{Context, Poll, Waker, ready};
 
 use serde_json::value::RawValue;
 
-use super::bridge::Bridge;
+use super::bridge::{Bridge, Way};
+use super::reader::Reader;
 use crate::id::RequestId;
 use crate::kernel::engine::Engine;
 use crate::kernel::exchange::Request;
@@ -81,6 +82,8 @@ pub(super) struct Came<'a> {
     pub(super) params: Option<&'a RawValue>,
     /// The `Idempotency-Key` header.
     pub(super) key_header: Option<Box<str>>,
+    /// Who reads what it says, where it has a stream of its own.
+    pub(super) reader: Option<StdArc<Reader>>,
 }
 
 impl Shared {
@@ -293,7 +296,7 @@ impl Shared {
         came: Came<'_>,
         serve: impl FnOnce(Bridge<S>, crate::kernel::Call, crate::kernel::Context) -> Answer,
     ) {
-        let Came { id, method, params, key_header } = came;
+        let Came { id, method, params, key_header, reader } = came;
         let modern = request::params(handshake, level, params.map(RawValue::get))
             .and_then(|modern| RawValue::from_string(modern).ok());
         let Some(modern) = modern else {
@@ -308,10 +311,11 @@ impl Shared {
             Err(error) => return engine.refuse_request(&id, &error.into()),
         };
         let (session, handshake) = (StdArc::clone(self), StdArc::clone(handshake));
-        let spawn = StdArc::clone(&engine.ports.spawn);
+        let (spawn, timer) = (StdArc::clone(&engine.ports.spawn), StdArc::clone(&engine.ports.timer));
+        let way = Way { spawn, timer, reader };
         let request = Request { id, method: method.into(), params: Some(&modern), meta, read, key_header };
         engine.admit_to(now, request, |service, call, cx| {
-            serve(Bridge::new(StdArc::clone(service), session, handshake, spawn), call, cx)
+            serve(Bridge::new(StdArc::clone(service), session, handshake, way), call, cx)
         });
     }
 }

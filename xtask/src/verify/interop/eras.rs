@@ -21,12 +21,12 @@ const CELLS: [&str; 4] = ["list", "call", "progress", "cancel"];
 const MODERN: &str = "2026-07-28";
 const LEGACY: &str = "2025-11-25";
 
-/// What must become of a row.
+/// What must become of a row. The words of a refusal are those that its user reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wants {
     /// Every cell that the peer can do is `ok`; the revision is this one, if the peer tells.
     All(Option<&'static str>),
-    /// It must not connect, and what it says why holds these words.
+    /// It must be refused, and what it says why holds these words.
     Refused(&'static str),
 }
 
@@ -149,8 +149,9 @@ fn clients(tools: &Tools) -> Vec<Peer> {
         Peer { name, command, arguments, eras: "", wants, runs: true }
     };
     let (modern, legacy) = (Wants::All(Some(MODERN)), Wants::All(Some(LEGACY)));
-    // What is not spoken here is refused with the names of what is.
-    let (not_modern, not_legacy) = (Wants::Refused(LEGACY), Wants::Refused(MODERN));
+    // What is not spoken here is refused with the name of what is.
+    let not_legacy = Wants::Refused(MODERN);
+    let not_modern = Wants::Refused(LEGACY);
     vec![
         node("TypeScript 2.4.0, default", &["default"], "", legacy),
         node("TypeScript 2.4.0, auto", &["auto"], "", modern),
@@ -168,7 +169,15 @@ fn clients(tools: &Tools) -> Vec<Peer> {
         node("@modelcontextprotocol/sdk 1.32.2", &["sdk"], "modern", not_legacy),
         python("Python 2.3.0, legacy", &["legacy"], "modern", not_legacy),
         rmcp("rmcp 3.11.0, initialize (default)", &["initialize"], "modern", not_legacy),
-        node("TypeScript 2.4.0, pinned", &["pinned"], "legacy", not_modern),
+        // It shows nothing of what it is told.
+        node(
+            "TypeScript 2.4.0, pinned",
+            &["pinned"],
+            "legacy",
+            Wants::Refused("did not offer pinned protocol version"),
+        ),
+        node("TypeScript 2.4.0, auto", &["auto"], "legacy", legacy),
+        python("Python 2.3.0, default (auto)", &["default"], "legacy", legacy),
         rmcp("rmcp 3.11.0, discover", &["discover"], "legacy", not_modern),
     ]
 }
@@ -264,13 +273,17 @@ fn row(peer: String, side: &'static str, transport: &'static str, wants: Wants, 
 }
 
 fn outcome(wants: Wants, said: &BTreeMap<&str, &str>, cell: &str) -> Outcome {
-    let refused = said.get("connect").map(|why| why.trim_start_matches("FAILED "));
-    match (wants, refused) {
-        (Wants::Refused(words), Some(why)) if why.contains(words) => Outcome::Refused(why.to_string()),
-        (Wants::Refused(words), Some(why)) => Outcome::Failed(format!("the refusal does not say {words:?}: {why}")),
-        (Wants::Refused(_), None) => Outcome::Failed("it was to be refused".to_string()),
-        (Wants::All(_), Some(why)) => Outcome::Failed(why.to_string()),
-        (Wants::All(_), None) => match said.get(cell) {
+    let failed = |name: &str| said.get(name).and_then(|said| said.strip_prefix("FAILED "));
+    let connect = failed("connect");
+    match wants {
+        // A peer that asks nothing before its first request is refused there.
+        Wants::Refused(words) => match connect.or_else(|| failed(cell)) {
+            Some(why) if why.contains(words) => Outcome::Refused(why.to_string()),
+            Some(why) => Outcome::Failed(format!("the refusal does not say {words:?}: {why}")),
+            None => Outcome::Failed("it was to be refused".to_string()),
+        },
+        Wants::All(_) if connect.is_some() => Outcome::Failed(connect.unwrap_or_default().to_string()),
+        Wants::All(_) => match said.get(cell) {
             Some(&"ok") => Outcome::Ok,
             Some(said) => match said.strip_prefix("n.a. ") {
                 Some(why) => Outcome::NotThere(why.to_string()),

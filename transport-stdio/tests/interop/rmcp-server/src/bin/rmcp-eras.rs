@@ -138,8 +138,7 @@ async fn connect(lifecycle: &str, target: &[String]) -> Checked<Session> {
         Watch(sender).serve_with_lifecycle(transport, lifecycle).await.map_err(told)?
     } else {
         let mut server = Command::new(&target[0]);
-        let mut child =
-            server.args(&target[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(told)?;
+        let mut child = server.args(&target[1..]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(told)?;
         let pipes = (child.stdout.take().ok_or("no stdout")?, child.stdin.take().ok_or("no stdin")?);
         Watch(sender).serve_with_lifecycle(pipes, lifecycle).await.map_err(told)?
     };
