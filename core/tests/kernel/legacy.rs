@@ -359,12 +359,16 @@ fn a_server_of_one_era_says_which() {
     let said = lines(&mut modern);
     assert_eq!(said[0]["error"]["code"], -32022);
     assert_eq!(said[0]["error"]["data"]["supported"], json!(["2026-07-28"]));
+    let told = |said: &Value| said["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(told(&said[0]).contains("2026-07-28"), "most clients show the message only");
     assert_eq!(said[1]["error"]["code"], -32602);
 
     let mut legacy = server(eras(Eras::Legacy), |_, _| Answer::Ready(ok()));
     legacy.send(request(1, "server/discover"));
     let said = lines(&mut legacy);
     assert_eq!(said[0]["error"]["code"], -32600, "no error of the modern revision: {said:?}");
+    let text = told(&said[0]);
+    assert!(text.contains("up to 2025-11-25 only") && !text.contains("2026-07-28"), "{text}");
     legacy.send(initialize(2, "2025-11-25", json!({})));
     legacy.send(plain(3, "tools/list", json!({})));
     legacy.send(cancel(3));
