@@ -5,10 +5,13 @@
 
 mod completions;
 mod demo;
+mod evidence;
 mod explore;
 mod failures;
 mod herd;
 mod lab;
+#[cfg(feature = "live")]
+mod pages;
 mod replay;
 mod review;
 #[cfg(feature = "live")]
@@ -29,6 +32,9 @@ pub(crate) enum Command {
     Replay(replay::Args),
     Lab(lab::Args),
     Review(review::Args),
+    Evidence(evidence::Args),
+    #[cfg(feature = "live")]
+    Pages(pages::Args),
     #[cfg(feature = "live")]
     Serve(serve::Args),
     Completions(completions::Args),
@@ -45,6 +51,9 @@ pub(crate) fn run(command: Command) -> ExitCode {
         Command::Replay(args) => replay::run(&args),
         Command::Lab(args) => lab::run(&args),
         Command::Review(args) => review::run(&args),
+        Command::Evidence(args) => evidence::run(&args),
+        #[cfg(feature = "live")]
+        Command::Pages(args) => pages::run(&args),
         #[cfg(feature = "live")]
         Command::Serve(args) => serve::run(&args),
         Command::Completions(args) => completions::run(&args),

@@ -109,7 +109,7 @@ const fn name(transport: Transport) -> &'static str {
     }
 }
 
-const fn outcome(outcome: &Outcome<Answer>) -> &'static str {
+pub(crate) const fn outcome(outcome: &Outcome<Answer>) -> &'static str {
     match outcome {
         Outcome::Answered(Answer::Result(_)) => "answered",
         Outcome::Answered(Answer::Error(_)) => "refused",

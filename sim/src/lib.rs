@@ -4,11 +4,14 @@
 #![forbid(unsafe_code)]
 
 pub mod demo;
+pub mod evidence;
 pub mod experiment;
 pub mod explore;
 pub mod failures;
 pub mod herd;
 pub mod lab;
+#[cfg(feature = "live")]
+pub mod pages;
 pub mod review;
 mod suggest;
 pub mod swarm;

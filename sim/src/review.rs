@@ -21,6 +21,7 @@ use steady_core::retry::{Row, Safety, matrix};
 pub use design::Design;
 pub use finding::{Area, Finding, Fixture, Severity};
 pub use flow::Overload;
+pub(crate) use flow::overload_buffer;
 pub use parse::DesignError;
 pub use race::Race;
 

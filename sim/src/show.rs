@@ -19,14 +19,18 @@ pub(crate) fn failed(why: &str) -> ExitCode {
 pub(crate) fn report(report: &Report, json: bool, verbose: bool) -> ExitCode {
     let mut out = io::stdout().lock();
     let printed = if json {
-        serde_json::to_string_pretty(&Json { holds: report.holds(), report })
-            .map_err(io::Error::from)
-            .and_then(|text| writeln!(out, "{text}"))
+        self::json(&mut out, &Json { holds: report.holds(), report })
     } else {
         let paint = Paint(out.is_terminal());
         people(&mut out, report, paint, verbose)
     };
     exit(printed, report.holds())
+}
+
+/// Prints one JSON value for machines.
+pub(crate) fn json(out: &mut impl Write, value: &impl serde::Serialize) -> io::Result<()> {
+    let text = serde_json::to_string_pretty(value)?;
+    writeln!(out, "{text}")
 }
 
 /// How a command ends that has printed what it found.

@@ -178,6 +178,22 @@ fn herd_holds_for_the_shipped_policy_and_fails_for_a_fixed_retry() {
     );
     let (code, out, _) = steady_sim(&["herd", "--clients", "3000", "--fixed"]);
     assert!(code == Some(1) && out.contains("100.0 %") && out.contains("DOES NOT HOLD"), "{out}");
+    let (code, out, _) = steady_sim(&["herd", "--clients", "3000", "--jitter", "none"]);
+    assert!(code == Some(1) && out.contains("load factor 10.00"), "{out}");
+    let (code, out, _) = steady_sim(&["herd", "--clients", "2000", "--replicas", "2", "--table", "--json"]);
+    let table: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, table["rows"].as_array().map(Vec::len)), (Some(0), Some(12)), "{out}");
+    #[cfg(target_os = "linux")]
+    assert!(table["peak_rss_kib"].as_u64().is_some_and(|kib| kib > 1000), "{out}");
+    for (wrong, said) in [
+        (&["--clients", "0"][..], "--clients"),
+        (&["--jitter", "some"], "--jitter"),
+        (&["--fixed", "--cap-ms", "5"], "--cap-ms"),
+        (&["--table", "--outage", "5"], "--outage"),
+    ] {
+        let (code, _, err) = steady_sim(&[&["herd"], wrong].concat());
+        assert!(code == Some(2) && err.contains(said), "{wrong:?}: {err}");
+    }
 }
 
 #[test]
@@ -209,4 +225,25 @@ fn the_explorer_is_one_page_and_the_same_each_time() {
     assert!(code == Some(2) && err.contains("/no/such/place/explore.html: cannot be written"), "{err}");
     let (code, _, err) = steady_sim(&["explore"]);
     assert!(code == Some(2) && err.contains("--out"), "{err}");
+}
+
+#[test]
+fn a_seed_is_printed_as_a_file_that_replays_to_the_same() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (code, script, _) = steady_sim(&["swarm", "--seeds", "7..8", "--print"]);
+    assert_eq!((code, script.starts_with("{\"clients\":")), (Some(0), true));
+    let file = dir.path().join("seven.events");
+    std::fs::write(&file, &script).expect("a file");
+    let (code, out, err) = steady_sim(&["replay", file.to_str().expect("text"), "--json"]);
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &told["holds"]), (Some(0), &true.into()), "{err}");
+    assert_eq!(told["events"].as_u64(), Some(script.lines().count() as u64 - 1));
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_an_error_and_no_finding() {
+    for args in [&["swarm", "--seeds", "0..1", "--out", "/not/there"][..], &["pages", "--dir", "/not/there"]] {
+        let (code, _, err) = steady_sim(args);
+        assert!(code == Some(2) && err.contains("/not/there: there is no such folder"), "{args:?}: {err}");
+    }
 }

@@ -46,6 +46,8 @@ enum Task {
     Conformance,
     /// Check our HTTP server and those of other libraries for what the official suite leaves out: the step of verify, alone
     Compare,
+    /// Write target/evidence, with an index.html: records of the machines, statements, a readiness verdict
+    Evidence,
     #[command(hide = true)]
     Record(record::Options),
 }
@@ -60,6 +62,7 @@ fn main() -> ExitCode {
         Task::Fuzz(options) => fuzz::run(&options),
         Task::Mutants(options) => mutants::run(&options),
         Task::Conformance => verify::run(&verify::Options::only("conformance")),
+        Task::Evidence => verify::run(&verify::Options::only("evidence")),
         Task::Compare => verify::run(&verify::Options::only("compare")),
     };
     match done {

@@ -11,6 +11,8 @@ mod conformance;
 mod context;
 mod demo;
 mod dialogue;
+mod docs_drift;
+mod evidence;
 mod explore;
 mod interop;
 mod invariants;
@@ -105,7 +107,7 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
     let result = workspace.target.join("verify.json");
     let mut cx = Context::new(workspace, console, live)?;
     let rows: Vec<StepRow> = selected.into_iter().map(|step| run_step(step, options.ci, &mut cx)).collect();
-    let report = Report::new(rows, cx.into_statements());
+    let report = Report::new(rows, cx.statements());
     report.write(&result)?;
     if options.json {
         Console::stdout().say(&report.json());

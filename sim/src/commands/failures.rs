@@ -49,7 +49,8 @@ pub(super) fn run(args: &Args) -> ExitCode {
         }
     }
     let holds = outcomes.iter().all(Outcome::holds);
-    let printed = if args.json { json(&mut out, holds, &outcomes) } else { people(&mut out, &outcomes) };
+    let told = Json { holds, failures: &outcomes };
+    let printed = if args.json { show::json(&mut out, &told) } else { people(&mut out, &outcomes) };
     show::exit(printed, holds)
 }
 
@@ -76,11 +77,6 @@ fn shown(fixture: &Fixture) -> Result<Outcome, String> {
 struct Json<'a> {
     holds: bool,
     failures: &'a [Outcome],
-}
-
-fn json(out: &mut impl Write, holds: bool, failures: &[Outcome]) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(&Json { holds, failures })?;
-    writeln!(out, "{text}")
 }
 
 fn people(out: &mut impl Write, outcomes: &[Outcome]) -> io::Result<()> {

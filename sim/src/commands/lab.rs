@@ -87,8 +87,7 @@ impl Told {
 }
 
 fn json(told: &[Told]) -> io::Result<()> {
-    let text = serde_json::to_string_pretty(&serde_json::json!({ "experiments": told }))?;
-    writeln!(io::stdout().lock(), "{text}")
+    show::json(&mut io::stdout().lock(), &serde_json::json!({ "experiments": told }))
 }
 
 fn people(told: &[Told], steps: bool) -> io::Result<()> {

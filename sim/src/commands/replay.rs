@@ -12,12 +12,28 @@ use crate::show;
 /// Longest file of events, in bytes.
 const LONGEST: u64 = 64 << 20;
 
+/// The alphabet, shortly.
+const EVENTS: &str = "\
+A file to begin with: steady-sim swarm --seeds 7..8 --print > seven.events
+
+Events, one a line:
+  {\"call\":{\"client\":0,\"call\":1,\"tool\":{\"add-once\":{\"key\":3,\"amount\":40}}}}
+  {\"cancel\":{\"client\":0,\"call\":1}}         and drop, listen, unlisten, \"change\"
+  {\"wait\":{\"ms\":20}}                       and step (polls), clock (a jump), disk (a slow one)
+  {\"hold\":{\"client\":0,\"way\":\"down\"}}      and release, delay, cut, stop-reading, read, double
+  {\"crash\":{\"replica\":0}}                  and freeze, thaw, drain, restart; child
+  {\"die-in-commit\":{\"server\":{\"replica\":0},\"committed\":true}}
+  {\"crash-client\":{\"client\":0}}             and restart-client, close
+Tools: read, add, add-once, work, flood, deaf, stubborn, \"hang\", \"fail\", \"panic\". A wrong name is answered with all
+names.";
+
 /// Plays a file of events, and prints all that is seen: what each event does, every message at both ends, every end.
 ///
 /// The file has one JSON value a line: the world, then the events, as `steady-sim swarm` writes them. Lines that start with
 /// # are skipped. Change them as you like: an event that names what is not there does nothing. Exit code 1 if a promise is
 /// broken, 2 if the file cannot be read, with the line.
 #[derive(clap::Args)]
+#[command(after_long_help = EVENTS)]
 pub(crate) struct Args {
     /// The file; - is standard input.
     #[arg(value_name = "FILE")]
@@ -68,7 +84,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
             coverage: &run.coverage,
             trace: &run.trace,
         };
-        serde_json::to_string_pretty(&json).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
+        show::json(&mut out, &json)
     } else {
         people(&mut out, &run)
     };

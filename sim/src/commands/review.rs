@@ -54,11 +54,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         return show::failed(&format!("{}: {error}", dir.display()));
     }
     let mut out = io::stdout().lock();
-    let printed = if args.json {
-        serde_json::to_string_pretty(&review).map_err(io::Error::from).and_then(|text| writeln!(out, "{text}"))
-    } else {
-        write!(out, "{review}")
-    };
+    let printed = if args.json { show::json(&mut out, &review) } else { write!(out, "{review}") };
     match printed {
         Ok(()) if !review.ready => ExitCode::FAILURE,
         printed => show::finished(printed),

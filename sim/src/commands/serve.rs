@@ -4,6 +4,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Serves the inventory server: reserve_inventory, get_reservation, slow_count.
+///
+/// With --stdio for a host that starts it, with --http for `curl` and real clients. It ends with its input, or at SIGTERM or
+/// Ctrl-C, once what runs has ended or its time is over. Exit codes: 0 it served to its end, 2 it could not begin.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Over standard input and output.

@@ -1,17 +1,10 @@
 //! A reader that does not read, and a task that is asked to stop.
 
-use std::time::Duration;
-
-use steady_core::coordinator::{Effect, Event, ServedRequest};
-use steady_core::deadline::Limits;
-use steady_core::id::ProgressToken;
-use steady_core::kernel::OutboundQueue;
-use steady_core::outbound::{Config, Handle, Item};
-use steady_core::rpc::encode;
+use steady_core::outbound::Coalesce;
 use steady_core::task::{self, Status, Task};
-use steady_core::time::Instant;
 
 use super::Section;
+use crate::review::{Overload, overload_buffer};
 
 const REQUESTS: u32 = 100;
 const CAPACITY: usize = 64;
@@ -19,40 +12,16 @@ const UPDATES: u32 = 1000;
 
 /// A hundred requests report a thousand times each, and complete, while nobody reads.
 pub(super) fn buffer() -> Section {
-    let queue = OutboundQueue::new(Config { capacity: CAPACITY, ..Config::default() });
-    let mut highest = 0;
-    let handles: Vec<Handle> = (0..REQUESTS).map(|index| Handle::new(index, 1)).collect();
-    for (handle, index) in handles.iter().zip(0i64..) {
-        let mut prefix = String::new();
-        encode::progress_prefix(&mut prefix, &ProgressToken(index.into()));
-        queue.open(*handle, &prefix);
-    }
-    for update in 0..UPDATES {
-        for handle in &handles {
-            let _policy = queue.progress(*handle, update.into(), Some(UPDATES.into()), "working");
-        }
-        highest = highest.max(queue.occupancy().0);
-    }
-    for handle in &handles {
-        let mut request = ServedRequest::start(Instant::ZERO, *handle, Limits::default(), true, Duration::ZERO);
-        if let Effect::Respond { permit, .. } = request.handle(Instant::ZERO, Event::Complete) {
-            queue.finish(permit, b"{}".to_vec());
-        }
-    }
-    let (mut progress, mut finals) = (0, 0);
-    while let Some((popped, is_progress)) = queue.pop(|item| matches!(item, Item::Progress { .. })) {
-        progress += usize::from(is_progress);
-        finals += usize::from(popped.last);
-    }
+    let Overload { highest, progress, finals, loss_known, .. } =
+        overload_buffer(CAPACITY, Coalesce::default(), REQUESTS, UPDATES);
     let mut section = Section::new("an overloaded progress buffer");
     section.event(format!(
         "{REQUESTS} requests report {UPDATES} times each into {CAPACITY} places while nobody reads, then complete"
     ));
     section.event(format!("the reader comes back: it gets {progress} progress values and {finals} final responses"));
     section.claim("the buffer never held more than its capacity", highest, CAPACITY);
-    section.claim("every final response arrives", finals, handles.len());
-    let lost = queue.take_lost().is_some_and(|lost| lost.progress > 0);
-    section.claim("that progress was dropped is known, not guessed", lost, true);
+    section.claim("every final response arrives", u32::try_from(finals).ok(), Some(REQUESTS));
+    section.claim("that progress was dropped is known, not guessed", loss_known, true);
     section
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use steady_core::backoff::{Backoff, Jitter};
 use steady_core::client::{CallOptions, Client, Config, Input, Output, Transport};
-use steady_core::id::{ClientId, SubscriptionId, WireId};
+use steady_core::id::{Attempt, ClientId, SubscriptionId, WireId};
 use steady_core::retry::Contract;
 use steady_core::subscription::{self, Filter, Refetch};
 use steady_core::time::Instant;
@@ -30,20 +30,36 @@ pub(super) struct Member {
     refetched: bool,
     not_new: u64,
     before_refetch: u64,
-    /// The mutant's pause; the machine's own is then cut to nothing.
-    fixed: Option<Duration>,
+    /// Another policy's pauses; the machine's own are then cut to nothing.
+    other: Option<Other>,
     not_before: Instant,
+}
+
+/// A policy that is not the shipped one.
+struct Other {
+    retry: Retry,
+    backoff: Backoff,
+    jitter: Jitter,
+    failed: Attempt,
+}
+
+impl Other {
+    /// The pause after one more attempt has failed; after the first, if `anew`.
+    fn pause(&mut self, anew: bool) -> Duration {
+        self.failed = if anew { Attempt::FIRST } else { self.failed.next() };
+        self.retry.pause(&self.backoff, self.failed, &mut self.jitter)
+    }
 }
 
 impl Member {
     /// A client whose stream is open.
     pub(super) fn open(id: u64, herd: &Herd) -> Self {
-        let fixed = match herd.retry {
-            Retry::Jittered => None,
-            Retry::Fixed(pause) => Some(pause),
-        };
+        let Herd { retry, backoff, .. } = *herd;
+        let jittered = retry == Retry::Jittered;
+        let seeded = Jitter::seeded(ClientId::new(id), 2);
+        let other = (!jittered).then_some(Other { retry, backoff, jitter: seeded, failed: Attempt::FIRST });
         let none = Backoff { base: Duration::ZERO, cap: Duration::ZERO };
-        let backoff = if fixed.is_some() { none } else { herd.backoff };
+        let backoff = if jittered { backoff } else { none };
         let (calls, limits) = (Config::new(Transport::Http), subscription::Config::default());
         let jitter = |stream| Jitter::seeded(ClientId::new(id), stream);
         let mut machine = Client::new(Instant::ZERO, Config { backoff, ..calls }, jitter(0));
@@ -61,7 +77,7 @@ impl Member {
             refetched: true,
             not_new: 0,
             before_refetch: 0,
-            fixed,
+            other,
             not_before: Instant::ZERO,
         };
         member.look(Instant::ZERO);
@@ -96,9 +112,9 @@ impl Member {
 
     /// Nobody listens there: no byte left.
     pub(super) fn refused(&mut self, now: Instant) {
-        self.not_before = now + self.fixed.unwrap_or_default();
         // An open stream is lost; what was not answered was never sent.
         let open = self.attempts == 0;
+        self.not_before = now + self.other.as_mut().map(|other| other.pause(open)).unwrap_or_default();
         self.input(now, |wire| if open { Input::StreamLost { wire } } else { Input::NotSent { wire } });
         self.wire = None;
     }

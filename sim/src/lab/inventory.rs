@@ -77,7 +77,15 @@ impl Inventory {
     /// # Errors
     /// Those of [`Ledger::open`].
     pub fn open(path: impl AsRef<Path>, principal: &str) -> Result<Self, LedgerError> {
-        let ledger = Ledger::open(path, Options { schema: SCHEMA.into(), ..Options::default() })?;
+        Self::open_with(path, principal, Options::default())
+    }
+
+    /// Opens the shop with these options; the schema among them is the shop's own.
+    ///
+    /// # Errors
+    /// Those of [`Ledger::open`].
+    pub fn open_with(path: impl AsRef<Path>, principal: &str, options: Options) -> Result<Self, LedgerError> {
+        let ledger = Ledger::open(path, Options { schema: SCHEMA.into(), ..options })?;
         Ok(Self { ledger, principal: principal.to_owned() })
     }
 
@@ -101,6 +109,19 @@ impl Inventory {
         let scope = self.scope();
         let request = Request::new(&scope, key, arguments).exclude(&[KEY_ARGUMENT]);
         self.ledger.execute(&request, move |tx| take(tx, &wanted))
+    }
+
+    /// Reserves once for this key, for callers in this crate: the answer as the ledger hands it out.
+    pub(crate) fn reserve_once(
+        &self,
+        key: &Key,
+        sku: &str,
+        quantity: i64,
+        tenant: &str,
+    ) -> Result<Executed<Reserved>, LedgerError> {
+        let arguments = serde_json::json!({"sku": sku, "quantity": quantity, "tenant": tenant}).to_string();
+        let wanted = Wanted { sku: sku.into(), quantity, tenant: tenant.into(), idempotency_key: None };
+        self.reserve(key, &arguments, wanted)
     }
 
     /// Reserves, without a key: each call again.

@@ -1,5 +1,7 @@
 //! Slow readers: the policy as it is planned, and the shipped buffer at the planned capacity, overloaded.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use steady_core::coordinator::{Effect, Event, ServedRequest};
 use steady_core::deadline::Limits;
@@ -95,12 +97,17 @@ pub(super) fn check(design: &Design, findings: &mut Vec<Finding>) {
     );
 }
 
-/// Overloads the shipped buffer.
+/// Overloads the shipped buffer as the design plans it.
 pub(super) fn overload(design: &Design) -> Overload {
     let capacity = design.queue.capacity.clamp(1, LARGEST);
     let coalesce = if design.queue.coalesces { Coalesce::SameToken } else { Coalesce::Adjacent };
-    let requests = u32::try_from(2 * capacity).unwrap_or(u32::MAX);
-    let queue = OutboundQueue::new(Config { capacity, coalesce, finals: 2 * capacity, ..Config::default() });
+    overload_buffer(capacity, coalesce, u32::try_from(2 * capacity).unwrap_or(u32::MAX), REPORTS)
+}
+
+/// Lets so many requests report so often into the shipped buffer while nobody reads, and complete; then reads it empty.
+pub(crate) fn overload_buffer(capacity: usize, coalesce: Coalesce, requests: u32, reports: u32) -> Overload {
+    let finals = usize::try_from(requests).unwrap_or(usize::MAX);
+    let queue = OutboundQueue::new(Config { capacity, coalesce, finals, ..Config::default() });
     let handles: Vec<Handle> = (0..requests).map(|index| Handle::new(index, 1)).collect();
     for (handle, index) in handles.iter().zip(0i64..) {
         let mut prefix = String::new();
@@ -108,15 +115,14 @@ pub(super) fn overload(design: &Design) -> Overload {
         queue.open(*handle, &prefix);
     }
     let mut highest = 0;
-    for report in 0..REPORTS {
+    for report in 0..reports {
         for handle in &handles {
             let _policy = queue.progress(*handle, report.into(), None, "");
         }
         highest = highest.max(queue.occupancy().0);
     }
     for handle in &handles {
-        let mut request =
-            ServedRequest::start(Instant::ZERO, *handle, Limits::default(), true, std::time::Duration::ZERO);
+        let mut request = ServedRequest::start(Instant::ZERO, *handle, Limits::default(), true, Duration::ZERO);
         if let Effect::Respond { permit, .. } = request.handle(Instant::ZERO, Event::Complete) {
             queue.finish(permit, b"{}".to_vec());
         }
@@ -126,6 +132,6 @@ pub(super) fn overload(design: &Design) -> Overload {
         progress += usize::from(is_progress);
         finals += usize::from(popped.last);
     }
-    let loss_known = queue.take_lost().is_some();
-    Overload { capacity, requests, reports: REPORTS, highest, progress, finals, loss_known }
+    let loss_known = queue.take_lost().is_some_and(|lost| lost.progress > 0);
+    Overload { capacity, requests, reports, highest, progress, finals, loss_known }
 }

@@ -1,6 +1,7 @@
 //! What the steps of one run share: the workspace, the log of the current
 //! step, the commands it has printed, and the test results for the statements.
 
+use super::proxies::Measured;
 use super::statements::{Statement, judge};
 use super::test_log::TestResults;
 use crate::cargo::Workspace;
@@ -15,6 +16,8 @@ pub(crate) struct Context {
     pub(crate) workspace: Workspace,
     /// What the test step saw, if it ran.
     pub(crate) tests: Option<TestResults>,
+    /// What the step `proxies` has measured, if it ran.
+    pub(crate) proxies: Option<Vec<Measured>>,
     console: Console,
     live: Option<Console>,
     logs: PathBuf,
@@ -28,8 +31,8 @@ impl Context {
     pub(crate) fn new(workspace: Workspace, console: Console, live: Option<Console>) -> Result<Self, Error> {
         let logs = workspace.scratch("verify")?;
         let log = logs.join("start.log");
-        let (tests, sink, commands) = (None, Sink::default(), Vec::new());
-        Ok(Self { workspace, tests, console, live, logs, log, sink, commands })
+        let (tests, proxies, sink, commands) = (None, None, Sink::default(), Vec::new());
+        Ok(Self { workspace, tests, proxies, console, live, logs, log, sink, commands })
     }
 
     /// Where to talk to the reader.
@@ -95,8 +98,8 @@ impl Context {
     }
 
     /// The 12 statements against what the tests said.
-    pub(crate) fn into_statements(self) -> Vec<Statement> {
-        self.tests.map(|tests| judge(&tests)).unwrap_or_default()
+    pub(crate) fn statements(&self) -> Vec<Statement> {
+        self.tests.as_ref().map(judge).unwrap_or_default()
     }
 }
 

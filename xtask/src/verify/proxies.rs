@@ -10,6 +10,7 @@
 //! and a proxy must cut a stream that has no comments.
 
 mod kinds;
+mod measured;
 mod story;
 
 use super::context::Context;
@@ -17,9 +18,11 @@ use super::served::Served;
 use crate::error::Error;
 use crate::http::{GUARD, Peer, call, headers, post, text};
 use crate::process::Command;
-use crate::table::Table;
 use kinds::{IDLE_S, NGINX_BUFFERING, PROXIES, Proxy, Running};
+pub(crate) use measured::Measured;
+use measured::{Ended, Idle, Times, median};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -42,30 +45,11 @@ const HELD_BACK: Duration = Duration::from_secs(2);
 
 /// The step.
 pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
-    cx.line("cargo build -p mcp-steady-http --example proxied")?;
-    let program = Command::new(cx.workspace.program("examples/proxied"));
-    let proxies: Vec<&Proxy> = PROXIES.iter().filter(|proxy| is_there(cx, proxy)).collect();
-    let mut findings = Vec::new();
-    let mut table = Table::new(&[
-        "proxy",
-        "event held back",
-        "hang-up mid-stream",
-        "before the first byte",
-        "public Host",
-        "2 MiB body",
-    ]);
-    for proxy in &proxies {
-        match timed(&program, proxy) {
-            Ok(cells) => {
-                table.row([proxy.name.to_string()].into_iter().chain(cells));
-            }
-            Err(error) => findings.push(format!("{}: {error}", proxy.name)),
-        }
-    }
-    findings.extend(silences(&program, &proxies));
-    findings.extend(buffers_anyway(&program).err().map(|error| error.to_string()));
+    let mut findings = measure(cx)?;
+    findings.extend(buffers_anyway(&program(cx)).err().map(|error| error.to_string()));
     findings.extend(story::run(cx).err().map(|error| error.to_string()));
-    table.render().lines().for_each(|line| cx.say(line));
+    let text = measured::table(cx.proxies.as_deref().unwrap_or_default());
+    text.lines().for_each(|line| cx.say(line));
     cx.say(&format!("medians and maxima; a comment each {COMMENTS_MS} ms; an answer is a stream after 2 s"));
     cx.say(&format!(
         "silent for {SILENCE_MS} ms at an idle timeout of {IDLE_S} s: survived with comments, cut without"
@@ -73,9 +57,47 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     Error::unless_empty(findings)
 }
 
+/// Checks and measures what each proxy that is there does with our streams; what is wrong.
+pub(super) fn measure(cx: &mut Context) -> Result<Vec<String>, Error> {
+    cx.line("cargo build -p mcp-steady-http --example proxied")?;
+    let program = program(cx);
+    let proxies: Vec<&Proxy> = PROXIES.iter().filter(|proxy| is_there(cx, proxy)).collect();
+    let (mut rows, mut findings) = (Vec::new(), Vec::new());
+    for proxy in &proxies {
+        match timed(&program, proxy) {
+            Ok(row) => rows.push(row),
+            Err(error) => findings.push(format!("{}: {error}", proxy.name)),
+        }
+    }
+    for (name, silences) in silences(&program, &proxies) {
+        match silences {
+            Ok(idle) => {
+                findings.extend(idle.findings().map(|what| format!("{name}: {what}")));
+                rows.iter_mut().filter(|row| row.proxy == name).for_each(|row| row.idle = Some(idle));
+            }
+            Err(why) => findings.push(format!("{name}: {why}")),
+        }
+    }
+    cx.proxies = Some(rows);
+    Ok(findings)
+}
+
+/// Whether there is any proxy to measure.
+pub(super) fn one_is_there() -> bool {
+    PROXIES.iter().any(|proxy| proxy.probe.split_first().is_some_and(|(program, args)| works(program, args)))
+}
+
+fn works(program: &str, args: &[&str]) -> bool {
+    Command::new(program).args(args.iter().copied()).works()
+}
+
+fn program(cx: &Context) -> Command {
+    Command::new(cx.workspace.program("examples/proxied"))
+}
+
 fn is_there(cx: &mut Context, proxy: &Proxy) -> bool {
     let Some((program, args)) = proxy.probe.split_first() else { return false };
-    let there = Command::new(program).args(args.iter().copied()).works();
+    let there = works(program, args);
     if !there {
         cx.say(&format!("skipped: {program} is not on this machine"));
     }
@@ -92,7 +114,7 @@ fn at(what: &'static str) -> impl Fn(io::Error) -> Error {
 }
 
 /// What holds in order, and how long it takes.
-fn timed(program: &Command, proxy: &Proxy) -> Result<[String; 5], Error> {
+fn timed(program: &Command, proxy: &Proxy) -> Result<Measured, Error> {
     let server = serve(program, COMMENTS_MS)?;
     let proxied = Running::start(proxy, server.address())?;
     let answer = Peer::exchange(&proxied.address, &post(&proxied.address, &call(1, "echo", json!({"text": "hi"}))));
@@ -101,14 +123,20 @@ fn timed(program: &Command, proxy: &Proxy) -> Result<[String; 5], Error> {
     if answer.head.status != 200 || text != "hi" {
         return Err(Error::check(format!("a plain call is answered by {answer:?}")));
     }
-    let events = events(&server, &proxied)?;
+    let (stream_headers, events) = events(&server, &proxied)?;
     let mid_stream = hang_ups(&server, &proxied, "says")?;
     let before = hang_ups(&server, &proxied, "wait")?;
     refuses_origin(&proxied)?;
-    let [events, mid_stream, before] = [events, mid_stream, before].map(|times| shown(&times));
-    let public = status(&proxied, "mcp.example.com", "hi")?;
-    let large = status(&proxied, &proxied.address, &"x".repeat(2 << 20))?;
-    Ok([events, mid_stream, before, public, large])
+    Ok(Measured {
+        proxy: proxy.name,
+        stream_headers,
+        event_delay: Times::of(&events),
+        hang_up_mid_stream: Times::of(&mid_stream),
+        hang_up_before_first_byte: Times::of(&before),
+        public_host_status: status(&proxied, "mcp.example.com", "hi")?,
+        two_mib_body_status: status(&proxied, &proxied.address, &"x".repeat(2 << 20))?,
+        idle: None,
+    })
 }
 
 /// The origin of a page is passed on and checked, whatever the proxy makes of the host.
@@ -123,21 +151,22 @@ fn refuses_origin(proxied: &Running) -> Result<(), Error> {
 }
 
 /// What a call gets that this proxy and this server do not agree about by default: it is told, not judged.
-fn status(proxied: &Running, host: &str, text: &str) -> Result<String, Error> {
+fn status(proxied: &Running, host: &str, text: &str) -> Result<u16, Error> {
     let message = post(host, &call(7, "echo", json!({"text": text})));
     let answer = Peer::exchange(&proxied.address, &message).map_err(at("a call"))?;
-    Ok(answer.head.status.to_string())
+    Ok(answer.head.status)
 }
 
-/// Each event is read before the server may go on to the next.
-fn events(server: &Served, proxied: &Running) -> Result<Vec<u128>, Error> {
+/// Each event is read before the server may go on to the next. The headers of the stream, and how long each took.
+fn events(server: &Served, proxied: &Running) -> Result<(BTreeMap<String, String>, Vec<u128>), Error> {
     let mut peer = Peer::connect(&proxied.address).map_err(at("a connection"))?;
     peer.send(&post(&proxied.address, &call(2, "gated", json!({"n": ROUNDS})))).map_err(at("a call"))?;
-    let mut delays = Vec::new();
+    let (mut delays, mut headers) = (Vec::new(), BTreeMap::new());
     for n in 1..=ROUNDS {
         open(server)?;
         if n == 1 {
-            peer.head().map_err(at("the head of a stream"))?;
+            let head = peer.head().map_err(at("the head of a stream"))?;
+            headers = head.headers().iter().filter(|(name, _)| name != "date").cloned().collect();
         }
         let event = peer.message().map_err(at("an event that is held back"))?.unwrap_or_default();
         let now = now();
@@ -152,7 +181,7 @@ fn events(server: &Served, proxied: &Running) -> Result<Vec<u128>, Error> {
     if last["result"]["content"][0]["text"] != "through the gate" {
         return Err(Error::check(format!("the answer of a stream is {last}")));
     }
-    Ok(delays)
+    Ok((headers, delays))
 }
 
 /// Lets the gated handler take one more step, past the proxy.
@@ -189,39 +218,25 @@ fn hang_ups(server: &Served, proxied: &Running, tool: &str) -> Result<Vec<u128>,
 }
 
 /// Every proxy at once, since all of them wait: with comments the answer comes, without them the proxy cuts the stream.
-fn silences(program: &Command, proxies: &[&Proxy]) -> Vec<String> {
+fn silences(program: &Command, proxies: &[&Proxy]) -> Vec<(&'static str, Result<Idle, Error>)> {
     let silent = |proxy: &Proxy, comments_ms: u64| {
         let server = serve(program, comments_ms)?;
         let proxied = Running::start(proxy, server.address())?;
         silence(&proxied)
     };
     let both = |proxy: &Proxy| {
-        let mut findings = Vec::new();
-        match silent(proxy, COMMENTS_MS) {
-            Ok(Ended::Answered) => {}
-            Ok(Ended::Cut) => findings.push(format!("{}: a silent stream is cut in spite of comments", proxy.name)),
-            Err(error) => findings.push(format!("{}: {error}", proxy.name)),
-        }
-        match silent(proxy, NO_COMMENTS_MS) {
-            Ok(Ended::Cut) => {}
-            Ok(Ended::Answered) => {
-                findings.push(format!("{}: survives silence without comments: the check proves nothing", proxy.name));
-            }
-            Err(error) => findings.push(format!("{}: {error}", proxy.name)),
-        }
-        findings
+        let (with_comments, without) = (silent(proxy, COMMENTS_MS)?, silent(proxy, NO_COMMENTS_MS)?);
+        let (timeout_s, silent_ms, comment_every_ms) = (IDLE_S, SILENCE_MS, COMMENTS_MS);
+        Ok(Idle { timeout_s, silent_ms, comment_every_ms, with_comments, without })
     };
     thread::scope(|scope| {
-        let running: Vec<_> = proxies.iter().map(|proxy| scope.spawn(|| both(proxy))).collect();
-        running.into_iter().flat_map(|one| one.join().unwrap_or_else(|_| vec!["a check panicked".into()])).collect()
+        let running: Vec<_> = proxies.iter().map(|proxy| (proxy.name, scope.spawn(|| both(proxy)))).collect();
+        let joined = running.into_iter().map(|(name, one)| {
+            let panicked = |_| Err(Error::check("a check panicked"));
+            (name, one.join().unwrap_or_else(panicked))
+        });
+        joined.collect()
     })
-}
-
-/// How a silent stream ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
-    Answered,
-    Cut,
 }
 
 fn silence(proxied: &Running) -> Result<Ended, Error> {
@@ -269,27 +284,10 @@ fn now() -> u128 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros()
 }
 
-fn median(times: &[u128]) -> u128 {
-    let mut sorted = times.to_vec();
-    sorted.sort_unstable();
-    sorted.get(sorted.len() / 2).copied().unwrap_or(0)
-}
-
-fn shown(times: &[u128]) -> String {
-    let ms = |time: u128| format!("{}.{} ms", time / 1000, time % 1000 / 100);
-    format!("{}, max {}", ms(median(times)), ms(times.iter().copied().max().unwrap_or(0)))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{kinds::PROXIES, median, shown};
+    use super::kinds::PROXIES;
     use std::collections::BTreeSet;
-
-    #[test]
-    fn times_are_shown_in_milliseconds() {
-        assert_eq!(median(&[3, 1, 2]), 2);
-        assert_eq!(shown(&[1_250, 90_000, 1_100]), "1.2 ms, max 90.0 ms");
-    }
 
     #[test]
     fn every_proxy_has_a_name_of_its_own() {

@@ -35,7 +35,17 @@ pub(crate) struct Statement {
 }
 
 impl Statement {
-    fn holds(&self) -> bool {
+    /// What it states.
+    pub(crate) fn text(&self) -> &'static str {
+        self.text
+    }
+
+    /// `ok`, or `FAILED`.
+    pub(crate) fn result(&self) -> &'static str {
+        self.result
+    }
+
+    pub(crate) fn holds(&self) -> bool {
         self.result == "ok"
     }
 
@@ -68,7 +78,7 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
         cx.tests = Some(tests);
         findings.extend(done.err().map(|error| error.to_string()));
     }
-    let statements = cx.tests.as_ref().map(judge).unwrap_or_default();
+    let statements = cx.statements();
     for statement in &statements {
         cx.show(&statement.line());
     }

@@ -7,7 +7,8 @@ use super::context::Context;
 use super::step::{Step, Tool};
 use super::test_log::TestResults;
 use super::{
-    compare, conformance, demo, explore, interop, invariants, outside, proxies, schema, statements, swarm, tidy,
+    compare, conformance, demo, docs_drift, evidence, explore, interop, invariants, outside, proxies, schema,
+    statements, swarm, tidy,
 };
 use crate::error::Error;
 use crate::loom;
@@ -94,6 +95,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[],
         run: docs,
         next: "fix the link or the markup that rustdoc names",
+    },
+    Step {
+        name: "docs-drift",
+        proves: "the retry matrix, the limits and the failures in docs are what the code says; each term of the glossary leads to its type",
+        required: true,
+        tools: &[],
+        run: docs_drift::run,
+        next: "run `cargo run -p mcp-steady-sim --bin steady-sim -- pages --dir docs --write`",
     },
     Step {
         name: "test",
@@ -222,6 +231,14 @@ pub(crate) const STEPS: &[Step] = &[
         tools: &[NGINX],
         run: proxies::run,
         next: "the settings of each proxy are in xtask/src/verify/proxies/kinds.rs, the server in transport-http/examples/proxied.rs",
+    },
+    Step {
+        name: "evidence",
+        proves: "the records of target/evidence are the same in two runs, and answer every demand of the readiness verdict",
+        required: true,
+        tools: &[],
+        run: evidence::run,
+        next: "run the command that the finding or the file names; the records are made in sim/src/evidence",
     },
 ];
 
