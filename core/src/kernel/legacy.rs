@@ -26,8 +26,3 @@ pub use exchange::{LegacyExchange, LegacyRequest, LegacySession};
 pub use link::{EraLink, Standing};
 pub use requests::NotBegun;
 pub use stream::LegacyStream;
-
-/// Whether a demand for input with this state stands for a question of an older server, whose call is still out.
-pub(super) fn waits_for_an_answer(state: &str) -> bool {
-    calls::round(state).is_some()
-}

@@ -171,24 +171,6 @@ impl Input<'_> {
     /// [`NoRetry`].
     pub fn retry_params(&self, params: &str, answers: &[(&str, &str)]) -> Result<String, NoRetry> {
         self.check(answers)?;
-        self.params(params, answers)
-    }
-
-    /// The state to send back, as JSON text.
-    #[must_use]
-    pub const fn state(&self) -> Option<&str> {
-        self.state
-    }
-
-    /// The parameters of a retry that answers nothing: what a server is told that waits for an answer all the same.
-    ///
-    /// # Errors
-    /// [`NoRetry::NotAnObject`].
-    pub fn refusal_params(&self, params: &str) -> Result<String, NoRetry> {
-        self.params(params, &[])
-    }
-
-    fn params(&self, params: &str, answers: &[(&str, &str)]) -> Result<String, NoRetry> {
         let mut text = Vec::with_capacity(params.len() + 64);
         let mut separator = b'{';
         let mut member = |text: &mut Vec<u8>| text.push(core::mem::replace(&mut separator, b','));

@@ -4,23 +4,17 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::future::Future;
-use core::time::Duration;
 
 use super::caller::Caller;
 use super::error::CallError;
 use super::tools::Raw;
 use super::{Request, ToolResult};
 use crate::id::WireId;
-use crate::kernel::legacy;
 use crate::kernel::legacy::parked_call;
 use crate::mrtr::{self, Kind};
-use crate::rpc::text;
 
 /// How often a server may ask within one call.
 pub const MAX_ROUNDS: usize = 32;
-
-/// How long a server of an older revision may take to end a call whose question the application does not answer.
-const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// One thing that a server asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,8 +45,7 @@ impl Drop for Round<'_> {
 impl Caller {
     /// Calls, and answers what the server asks for on the way: `answer` gives the JSON object for each question, or `None`
     /// to give the call up. Each round is a request of its own, with the limits, the contract and the key of `request`;
-    /// while `answer` is awaited no request is out and no clock runs. A server of an older revision is told when there is no
-    /// answer, and has a second to end its call before it is cancelled.
+    /// while `answer` is awaited no request is out and no clock runs.
     ///
     /// # Errors
     /// [`CallError`]; [`CallError::NoInput`] if `answer` gave none, [`CallError::Answer`] for a demand that breaks the
@@ -86,10 +79,7 @@ impl Caller {
             for asked in &demand.requests {
                 let key: Box<str> = asked.key.as_ref().into();
                 let asked = InputAsked { key: key.clone(), kind: asked.kind, params: Raw::text(asked.params) };
-                let Some(given) = answer(asked).await else {
-                    self.give_up(&request, &demand).await;
-                    return Err(CallError::NoInput(key));
-                };
+                let Some(given) = answer(asked).await else { return Err(CallError::NoInput(key)) };
                 answers.push((key, given));
             }
             let answers: Vec<(&str, &str)> = answers.iter().map(|(key, given)| (&**key, given.as_str())).collect();
@@ -100,16 +90,6 @@ impl Caller {
         }
         drop(Round { caller: self, call: asked_by });
         Err(CallError::Answer("the server asks for input without an end".into()))
-    }
-
-    /// A server of an older revision waits for the answer, and its call with it: it is told that there is none. What it says
-    /// then is nobody's any more; it has a moment for it, and is told to stop after that.
-    async fn give_up(&self, request: &Request, demand: &mrtr::Input<'_>) {
-        let waits = demand.state().and_then(text).is_some_and(|state| legacy::waits_for_an_answer(&state));
-        if let Some(Ok(params)) = waits.then(|| demand.refusal_params(request.params().unwrap_or("{}"))) {
-            let last = request.with_params(params).idle(Some(LAST_WORDS)).max(Some(LAST_WORDS));
-            let _nobodys = self.call(last).await;
-        }
     }
 
     /// The same for a tool and its result.

@@ -389,7 +389,7 @@ const QUESTION: &str = "asked";
 const STAMP: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Which call, and which question, a state of ours names.
-pub(super) fn round(state: &str) -> Option<(i64, RequestId)> {
+fn round(state: &str) -> Option<(i64, RequestId)> {
     let (call, question) = state.strip_prefix(STATE)?.split_once(':')?;
     Some((call.parse().ok()?, rpc::request_id(question)?))
 }

@@ -244,37 +244,6 @@ fn a_question_that_the_application_leaves_is_refused_and_its_call_cancelled() {
 }
 
 #[test]
-fn a_server_whose_question_the_application_does_not_answer_is_told() {
-    for ends_its_call in [true, false] {
-        let mut client = Client::shaken("2025-11-25", r#"{"roots":{}}"#);
-        let caller = client.caller.clone();
-        let request = Request::raw("tools/call", r#"{"name":"t"}"#);
-        let mut call = Box::pin(caller.call_with_input(request, |_| async { None }));
-        assert!(now(call.as_mut()).is_none());
-        let sent = client.read().remove(0);
-        client.say(&json!({"jsonrpc":"2.0","id":"q1","method":"roots/list"}));
-        assert!(now(call.as_mut()).is_none());
-        let refused = client.read();
-        assert_eq!((refused.len(), &refused[0]["id"], &refused[0]["error"]["code"]), (1, &json!("q1"), &json!(-32603)));
-        if ends_its_call {
-            client.say(&json!({"jsonrpc":"2.0","id":sent["id"],"error":{"code":-32603,"message":"no roots"}}));
-        } else {
-            client.world.advance(ms(1000));
-            assert!(client.run().is_none());
-            let told = client.read();
-            assert_eq!(
-                (told.len(), &told[0]["method"], &told[0]["params"]["requestId"]),
-                (1, &json!("notifications/cancelled"), &sent["id"])
-            );
-        }
-        let end = now(call.as_mut());
-        assert!(matches!(&end, Some(Err(CallError::NoInput(key))) if !key.is_empty()), "{end:?}");
-        drop(call);
-        assert_eq!(client.caller.stats().in_flight, 0);
-    }
-}
-
-#[test]
 fn a_question_that_nobody_can_answer_is_refused_with_the_reason() {
     let mut client = Client::shaken("2025-11-25", r#"{"roots":{}}"#);
     let ask = |id: u32, method: &str| json!({"jsonrpc":"2.0","id":id,"method":method,"params":{}});
