@@ -65,10 +65,10 @@ impl Door {
                 self.shaken |= method == modern::INITIALIZE;
                 let came = Came { id: id.clone(), method: &method, params, key_header: None, reader: None };
                 if let Err(refusal) = self.session.request(engine, now, came) {
-                    let told = match refusal {
-                        Refusal::NotInitialized if self.only => RpcError::new(code::INVALID_REQUEST, ONLY),
-                        refusal if self.only => error_of(refusal, &method),
-                        _ => error.into(),
+                    let told = match (self.only, refusal) {
+                        (true, Refusal::NotInitialized) => RpcError::new(code::INVALID_REQUEST, ONLY),
+                        (true, refusal) => error_of(refusal, &method),
+                        (false, _) => error.into(),
                     };
                     engine.refuse_request(&id, &told);
                 }
