@@ -56,7 +56,7 @@ impl Begins {
     }
 
     /// The request, beside what `other` does to its session; its handler, if it was begun and is not over.
-    fn beside<T: 'static>(
+    fn beside<T: Send + 'static>(
         &self,
         other: impl FnOnce(&LegacySession) -> T + Send + 'static,
     ) -> (T, Option<(LegacyExchange<Waits>, Option<BoxFuture<()>>)>) {
