@@ -55,26 +55,32 @@ impl Begins {
         LegacyExchange::start(&self.session, &self.service, (&self.still.ports(), &config()), vec![request], ())
     }
 
-    /// The request, beside what `other` does to its session; its handler, if it was begun and is not over.
+    /// The request, beside what `other` does to its session.
     fn beside<T: Send + 'static>(
         &self,
         other: impl FnOnce(&LegacySession) -> T + Send + 'static,
-    ) -> (T, Option<(LegacyExchange<Waits>, Option<BoxFuture<()>>)>) {
+    ) -> (T, Option<Begun>) {
         let session = Shared::clone(&self.session);
         let done = spawn(move || other(&session));
         let begun = self.begin("tools/list", "{}").ok();
         let done = done.join().expect("no panic");
-        (done, begun.map(|exchange| (exchange, self.still.began())))
+        (done, begun.map(|exchange| Begun { exchange, handler: self.still.began() }))
     }
 
     /// The handler hears of its cancellation, or this model never ends.
-    fn ends(&self, (exchange, handler): (LegacyExchange<Waits>, Option<BoxFuture<()>>)) {
-        if let Some(handler) = handler {
+    fn ends(&self, begun: Begun) {
+        if let Some(handler) = begun.handler {
             block_on(handler);
         }
-        drop(exchange);
+        drop(begun.exchange);
         drop(self.still.began());
     }
+}
+
+/// A request that was begun, and its handler if it is not over.
+struct Begun {
+    exchange: LegacyExchange<Waits>,
+    handler: Option<BoxFuture<()>>,
 }
 
 fn a_session_that_ends_while_a_request_begins_cancels_it() {
