@@ -8,10 +8,13 @@
 //! Our client against their servers, of the same three. What is built with
 //! rmcp is a workspace of its own.
 //!
-//! Both over stdio, and then over HTTP. Then the interop table, of both eras.
+//! Both over stdio, and then over HTTP. There our client also meets servers
+//! that speak only the revisions before 2026-07-28. Then the interop table, of
+//! both eras.
 
 mod eras;
 mod http;
+mod older;
 
 use super::context::Context;
 use super::schema::recorder;
@@ -38,8 +41,9 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let ours_over_stdio = our_client(cx, python.clone(), rmcp.clone(), &home, &[]);
     let over_http = http::their_clients(cx, python.clone(), rmcp.clone(), &home, None);
     let ours_over_http = http::our_client(cx, None);
+    let older = older::our_http_client(cx, &home);
     let eras = eras::run(cx, python, rmcp, &home);
-    all_of([stdio, ours_over_stdio, over_http, ours_over_http, eras])
+    all_of([stdio, ours_over_stdio, over_http, ours_over_http, older, eras])
 }
 
 /// The same, with everything that is said in files that begin with these prefixes. Returns the Python that it used.
