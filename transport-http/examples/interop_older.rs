@@ -130,7 +130,11 @@ async fn sdk(client: &Client) -> Checked {
     let heard = loop {
         // The listen begins when the client's loop comes to it: it is asked for until it is heard.
         tokio::select! {
-            event = listener.next() => break event,
+            event = listener.next() => match event {
+                // Each stream begins with one.
+                ListenEvent::Gap { .. } => listener.refetched(),
+                event @ (ListenEvent::Notice(_) | ListenEvent::Ended(_)) => break event,
+            },
             changed = text(client, tool("change", "{}")) => drop(changed?),
         }
     };

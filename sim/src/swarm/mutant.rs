@@ -63,11 +63,13 @@ pub enum Mutant {
     ListensUnacknowledged,
     /// A server that does not publish what changes.
     LosesChanges,
+    /// A client that does not tell its application that something may have been missed.
+    SwallowsGaps,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::AnswersAfterCancel,
         Self::IgnoresDisconnect,
         Self::AnswersTwice,
@@ -94,6 +96,7 @@ impl Mutant {
         Self::AsksClient,
         Self::ListensUnacknowledged,
         Self::LosesChanges,
+        Self::SwallowsGaps,
     ];
 
     /// Whether it is in the fake ledger, and nowhere in a real one.

@@ -28,6 +28,8 @@ fn row_81_a_stream_that_comes_back_to_a_new_server_is_followed_by_a_handshake() 
         let client = Client::connect(&server.url, older()).await.expect("it is there");
         let filter = Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter");
         let mut listener = client.listen(filter).expect("a place");
+        assert!(matches!(listener.next().await, ListenEvent::Gap { .. }), "it begins with a read");
+        listener.refetched();
         let mut call = client.call(tool("wait", "{}").idle(None).max(None));
         assert!(call.progress().await.is_some());
         server.kill();

@@ -298,6 +298,8 @@ fn progress_and_changes_come_on_the_streams_of_a_session_too() {
             asked.result(&json!({}));
         };
         subscribed(&raw);
+        assert!(matches!(listener.next().await, ListenEvent::Gap { .. }), "it begins with a read");
+        listener.refetched();
         get.event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
         assert!(matches!(listener.next().await, ListenEvent::Notice(_)));
         // What was said while the stream was away is unknown.
