@@ -96,8 +96,7 @@ fn a_task_that_lost_too_many_leases_fails_and_one_that_was_given_back_often_does
         let timer = Arc::clone(&timer);
         let mut running = Driven::new(async move { worker.run_one(&timer).await });
         assert_eq!(running.turn(), Some(std::task::Poll::Ready(Ok(true))));
-        let end = store.ended.lock().expect("no panic").take();
-        end
+        store.ended.lock().expect("no panic").take()
     };
     assert!(matches!(end_of(15, 100), Some(TaskEnd::Complete(_))), "its lease is the 116th");
     let Some(TaskEnd::Fail(error)) = end_of(16, 0) else { panic!("it goes on for ever") };
