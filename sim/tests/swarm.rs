@@ -38,6 +38,12 @@ fn breaks(mutant: Mutant) -> &'static [Check] {
         Mutant::AsksClient => &[Check::ServerSpeaksWhenAsked],
         Mutant::ListensUnacknowledged => &[Check::ListenOrder],
         Mutant::LosesChanges => &[Check::NothingMissed],
+        Mutant::TasksOfProcess | Mutant::TaskPerCall => &[Check::TaskKept],
+        Mutant::CancelIsEnd => &[Check::TaskEnd],
+        Mutant::LeaseNotFenced => &[Check::TaskLease],
+        Mutant::LeaseForever => &[Check::TasksInCalm],
+        Mutant::StartsOver => &[Check::TaskProgress],
+        Mutant::CollectsTombstones => &[Check::OneEffect],
     }
 }
 

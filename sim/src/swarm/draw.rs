@@ -9,7 +9,7 @@ use super::mutant::Mutant;
 use super::script::{Event, Form, Script, Server, Shape, Tool, Way, World};
 
 /// One seed of so many has the real ledger.
-const REAL_LEDGER: u64 = 32;
+const REAL_LEDGER: u64 = 16;
 /// Fewest and most calls of a script, about.
 const CALLS: (u64, u64) = (60, 420);
 
@@ -78,6 +78,8 @@ struct Plan {
     next_call: u32,
     /// Whether there are subscriptions. They take places of a server's requests.
     listens: bool,
+    /// Calls that become tasks.
+    jobs: Vec<(usize, u32)>,
     events: Vec<Event>,
 }
 
@@ -115,7 +117,7 @@ pub fn draw(seed: u64, mutant: Option<Mutant>) -> Script {
     }
     let keys = draw.of(&[1, 3, 10, 100], 10);
     let listens = world.server_in_flight > 2 && draw.one_in(2);
-    let mut plan = Plan { world, faults, tools, keys, next_call: 1, listens, events: Vec::new() };
+    let mut plan = Plan { world, faults, tools, keys, next_call: 1, listens, jobs: Vec::new(), events: Vec::new() };
     let calls = CALLS.0 + draw.below(CALLS.1 - CALLS.0);
     let burst = draw.of(&[1, 2, 6, 20], 2);
     while u64::from(plan.next_call) <= calls {
@@ -134,7 +136,11 @@ fn world(draw: &mut Draw, mutant: Option<Mutant>) -> World {
     };
     let clients: Vec<Shape> = (0..clients).map(|_| shape(draw)).collect();
     let real = draw.one_in(REAL_LEDGER) && !mutant.is_some_and(Mutant::is_of_ledger);
+    let real = real || mutant.is_some_and(Mutant::is_of_tasks);
+    let (workers, lease_ms) = if real { (1 + draw.index(3), draw.of(&[1500, 3000, 20_000], 3000)) } else { (0, 0) };
     World {
+        workers,
+        lease_ms,
         clients,
         replicas: 1 + draw.index(3),
         ledger: if real { Form::Sqlite } else { Form::Memory },
@@ -187,6 +193,8 @@ impl Plan {
 
     fn call(&mut self, draw: &mut Draw) {
         let tool = match draw.weighted(&self.tools) {
+            // Where there are workers, every second call is work for them.
+            _ if self.world.workers > 0 && draw.one_in(2) => job(draw),
             0 => Tool::Read { bytes: draw.of(&[0, 10, 300, 3000], 10) },
             1 => Tool::Add { amount: amount(draw) },
             2 => {
@@ -204,6 +212,9 @@ impl Plan {
             _ => Tool::Stubborn { ms: draw.of(&[1, 300, 4000], 300) },
         };
         let client = draw.index(self.world.clients.len());
+        if matches!(tool, Tool::Job { .. }) {
+            self.jobs.push((client, self.next_call));
+        }
         self.events.push(Event::Call { client, call: self.next_call, tool });
         if self.faults.cancels && draw.one_in(6) {
             self.cancel_later(draw, client);
@@ -231,6 +242,24 @@ impl Plan {
         }
     }
 
+    /// What hinders a task, or its worker.
+    fn worker_fault(&mut self, draw: &mut Draw) {
+        let server = Server::Worker(draw.index(self.world.workers));
+        let recent = self.jobs.len().saturating_sub(1 + draw.index(4));
+        let event = match draw.below(10) {
+            0..=2 => match self.jobs.get(recent) {
+                Some((client, call)) => Event::CancelTask { client: *client, call: *call },
+                None => return,
+            },
+            3 => Event::Crash(server),
+            4 | 5 => Event::Freeze(server),
+            6 | 7 => Event::Thaw(server),
+            8 => Event::Restart(server),
+            _ => Event::Collect(server),
+        };
+        self.events.push(event);
+    }
+
     fn fault(&mut self, draw: &mut Draw) {
         let client = draw.index(self.world.clients.len());
         let server = self.server(draw);
@@ -238,7 +267,10 @@ impl Plan {
         let call = self.next_call.saturating_sub(1 + draw.small(30)).max(1);
         let undo = draw.one_in(2);
         let faults = self.faults;
-        let event = match draw.below(13) {
+        if self.world.workers > 0 && draw.one_in(2) {
+            return self.worker_fault(draw);
+        }
+        let event = match draw.below(14) {
             0 if faults.cancels => Event::Cancel { client, call },
             1 if faults.delays => Event::Delay { client, ms: draw.of(&[0, 1, 10, 200, 1500], 1) },
             2 if faults.proxies && undo => Event::Release { client, way },
@@ -262,11 +294,24 @@ impl Plan {
             }
             11 if faults.doubles => Event::Double { client },
             12 if faults.disks => Event::Disk { ms: draw.of(&[0, 5, 40, 800], 5) },
+            13 => Event::Collect(server),
             // Of a class that this seed does without.
             _ => return,
         };
         self.events.push(event);
     }
+}
+
+/// Work for a worker. A key has its steps, so that whoever uses it again means the same.
+fn job(draw: &mut Draw) -> Tool {
+    let key = draw.small(40);
+    let (steps, step_ms) = match key % 4 {
+        0 => (1, 0),
+        1 => (2, 20),
+        2 => (3, 300),
+        _ => (4, 900),
+    };
+    Tool::Job { key: Some(key).filter(|key| *key < 30), steps, step_ms }
 }
 
 fn amount(draw: &mut Draw) -> u32 {

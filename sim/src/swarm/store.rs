@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use steady_ledger::Tasks;
 
 use super::mutant::Mutant;
 pub use memory::Memory;
@@ -114,6 +115,17 @@ pub trait Store: Send + Sync {
     /// Runs a call in one transaction: what it came to, and what of it is durable.
     fn execute(&self, entry: &Entry<'_>, death: Option<Death>) -> (Verdict, Wrote);
 
+    /// Collects what may be forgotten; how much it was.
+    ///
+    /// # Errors
+    /// What is wrong with the file, as text.
+    fn collect(&self) -> Result<usize, String>;
+
+    /// The ledger's durable tasks, if it has any.
+    fn tasks(&self) -> Option<Tasks> {
+        None
+    }
+
     /// Of a ledger that is broken on purpose: whether the key is free, in a transaction of its own.
     fn is_free(&self, entry: &Entry<'_>) -> bool;
 
@@ -180,6 +192,10 @@ pub(super) struct NoStore;
 impl Store for NoStore {
     fn execute(&self, _: &Entry<'_>, _: Option<Death>) -> (Verdict, Wrote) {
         (Verdict::Failed("it did not open".to_owned()), Wrote::Nothing)
+    }
+
+    fn collect(&self) -> Result<usize, String> {
+        Err("it did not open".to_owned())
     }
 
     fn is_free(&self, _: &Entry<'_>) -> bool {

@@ -66,6 +66,7 @@ impl Journal {
                 | Tool::Deaf { .. }
                 | Tool::Stubborn { .. }
                 | Tool::Fail
+                | Tool::Job { .. }
                 | Tool::Panic => 0,
             };
             let found = by_number.get(&receipt.number).is_some_and(|effect| effect.amount == amount);
