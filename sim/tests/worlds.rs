@@ -27,6 +27,7 @@ fn world(clients: Vec<Shape>) -> World {
         write_stall_ms: 300,
         probe: false,
         retention_ms: 60_000,
+        horizon_ms: 0,
         workers: 0,
         lease_ms: 0,
         mutant: None,

@@ -20,7 +20,7 @@ use crate::show;
 /// POSTs that a proxy repeats, slow disks. One seed of sixteen has the real ledger, and workers that do durable tasks. The
 /// shipped client, server and worker run over virtual time. Then all is healed, and the world must come to rest.
 ///
-/// The first seed that breaks a promise is shrunk, and written as a list of events for `steady-sim replay`. From 100 seeds
+/// The first seed that breaks a promise is shrunk, and written as a list of events for `steady-sim replay`. From 200 seeds
 /// on, every way in which things can end must have been seen. A night's run: --seeds 0..10000. Exit codes: 0 every promise
 /// was kept, 1 one was broken or something was never seen, 2 the run could not be made.
 #[derive(clap::Args)]

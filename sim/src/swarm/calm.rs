@@ -59,13 +59,16 @@ impl System {
         }
     }
 
-    /// Workers work, so every task ends, and who follows it is told: within an hour, which is less than a task lives.
+    /// Workers work, so every task ends, and who follows it is told: each has some seconds for its steps, once the leases
+    /// that a lost worker left are over, and who asks for it does so every half minute at least.
     fn end_tasks(&mut self) {
-        for _ in 0..720 {
-            let open = { let log = self.log.lock(); log.open_tasks() + log.followed_tasks() };
-            if open == 0 || self.stuck {
-                break;
-            }
+        let open = |system: &Self| {
+            let log = system.log.lock();
+            log.open_tasks() + log.followed_tasks()
+        };
+        let (seconds, leases) = (60 + 10 * open(self) as u64, Duration::from_millis(2 * self.world.lease_ms));
+        let end = self.executor.now() + Duration::from_secs(seconds) + leases;
+        while open(self) > 0 && self.executor.now() < end && !self.stuck {
             self.run_until(self.executor.now() + Duration::from_secs(5));
         }
         self.log.lock().tasks_at_rest();

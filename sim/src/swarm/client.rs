@@ -23,7 +23,7 @@ use super::journal::{Check, Log};
 use super::mutant::Mutant;
 use super::script::{Shape, Tool, World};
 use super::server::Yard;
-use super::store::ORDER;
+use super::store::{self, ORDER};
 use super::switch::Shared;
 
 /// How long a client waits before it asks for another link.
@@ -139,7 +139,7 @@ pub(super) fn request(world: &World, tool: Tool, order: usize) -> Request {
     let request = match (safety(tool), tool) {
         (Safety::Safe, _) => request.safe(),
         (Safety::Unsafe, _) if world.mutant == Some(Mutant::ResendsUnsafe) => request.safe(),
-        (Safety::Conditional, Tool::AddOnce { key, .. }) => match Key::parse(&format!("key-{key}")) {
+        (Safety::Conditional, Tool::AddOnce { key, .. }) => match Key::parse(&store::key_text(key, world.horizon_ms)) {
             Ok(key) => request.key(key),
             Err(_) => request,
         },

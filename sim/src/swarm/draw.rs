@@ -137,8 +137,11 @@ fn world(draw: &mut Draw, mutant: Option<Mutant>) -> World {
     let clients: Vec<Shape> = (0..clients).map(|_| shape(draw)).collect();
     let real = draw.one_in(REAL_LEDGER) && !mutant.is_some_and(Mutant::is_of_ledger);
     let real = real || mutant.is_some_and(Mutant::is_of_tasks);
-    let (workers, lease_ms) = if real { (1 + draw.index(3), draw.of(&[1500, 3000, 20_000], 3000)) } else { (0, 0) };
+    let (workers, lease_ms) = if real { (2 + draw.index(2), draw.of(&[1500, 3000, 20_000], 3000)) } else { (0, 0) };
+    // An hour and less is over soon where clocks jump.
+    let horizon_ms = if real { draw.of(&[0, 100_000, 3_600_000], 0) } else { 0 };
     World {
+        horizon_ms,
         workers,
         lease_ms,
         clients,
@@ -246,18 +249,35 @@ impl Plan {
     fn worker_fault(&mut self, draw: &mut Draw) {
         let server = Server::Worker(draw.index(self.world.workers));
         let recent = self.jobs.len().saturating_sub(1 + draw.index(4));
-        let event = match draw.below(10) {
+        let event = match draw.below(9) {
             0..=2 => match self.jobs.get(recent) {
                 Some((client, call)) => Event::CancelTask { client: *client, call: *call },
                 None => return,
             },
-            3 => Event::Crash(server),
-            4 | 5 => Event::Freeze(server),
-            6 | 7 => Event::Thaw(server),
-            8 => Event::Restart(server),
+            3 | 4 => {
+                self.work(draw);
+                Event::Crash(server)
+            }
+            5 | 6 => {
+                // Another worker has the task by the time that this one goes on with it.
+                self.work(draw);
+                let ms = self.world.lease_ms + 2000;
+                self.events.extend([Event::Freeze(server), Event::Wait { ms }]);
+                Event::Thaw(server)
+            }
+            7 => Event::Restart(server),
             _ => Event::Collect(server),
         };
         self.events.push(event);
+    }
+
+    /// A task that a worker is in the middle of.
+    fn work(&mut self, draw: &mut Draw) {
+        let (client, call) = (draw.index(self.world.clients.len()), self.next_call);
+        let tool = Tool::Job { key: None, steps: 4, step_ms: 900 };
+        self.jobs.push((client, call));
+        self.events.extend([Event::Call { client, call, tool }, Event::Wait { ms: draw.of(&[300, 1000, 2000], 1000) }]);
+        self.next_call += 1;
     }
 
     fn fault(&mut self, draw: &mut Draw) {
@@ -270,7 +290,7 @@ impl Plan {
         if self.world.workers > 0 && draw.one_in(2) {
             return self.worker_fault(draw);
         }
-        let event = match draw.below(14) {
+        let event = match draw.below(13) {
             0 if faults.cancels => Event::Cancel { client, call },
             1 if faults.delays => Event::Delay { client, ms: draw.of(&[0, 1, 10, 200, 1500], 1) },
             2 if faults.proxies && undo => Event::Release { client, way },
@@ -290,11 +310,11 @@ impl Plan {
             9 if faults.drains => Event::Drain(server),
             10 if faults.clocks => {
                 let far = 9 * 24 * 3_600_000;
-                Event::Clock { ms: draw.of(&[-3_000_000, -5000, 61_000, 200_000, far], 61_000) }
+                self.events.push(Event::Clock { ms: draw.of(&[-3_000_000, -5000, 61_000, 200_000, far], 61_000) });
+                Event::Collect(server)
             }
             11 if faults.doubles => Event::Double { client },
             12 if faults.disks => Event::Disk { ms: draw.of(&[0, 5, 40, 800], 5) },
-            13 => Event::Collect(server),
             // Of a class that this seed does without.
             _ => return,
         };

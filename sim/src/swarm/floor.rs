@@ -4,7 +4,7 @@ use super::journal::Coverage;
 use super::script::Event;
 
 /// From so many seeds on.
-pub const FROM: u64 = 100;
+pub const FROM: u64 = 200;
 
 /// What has to happen at least once.
 pub const FLOOR: &[&str] = &[
@@ -29,6 +29,7 @@ pub const FLOOR: &[&str] = &[
     "ledger: died in the transaction",
     "ledger: expired",
     "ledger: fresh",
+    "ledger: key too old",
     "ledger: mismatch",
     "ledger: refused by the business",
     "ledger: replayed",

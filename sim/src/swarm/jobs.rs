@@ -205,7 +205,11 @@ impl TaskStore for Watched {
     }
 
     fn cancel(&self, principal: &str, id: &str) -> Stored<()> {
-        let done = if self.forgets(id) { Err(TaskStoreError::Unknown) } else { now(TaskStore::cancel(&self.tasks, principal, id)) };
+        let done = if self.forgets(id) {
+            Err(TaskStoreError::Unknown)
+        } else {
+            now(TaskStore::cancel(&self.tasks, principal, id))
+        };
         match &done {
             Ok(()) => self.log.lock().task_cancel_stored(id),
             Err(TaskStoreError::Unknown) => self.log.lock().task_read(id, None),

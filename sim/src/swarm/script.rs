@@ -82,6 +82,10 @@ pub struct World {
     pub probe: bool,
     /// How long a result is replayed, in milliseconds.
     pub retention_ms: u64,
+    /// How old a key may be, in milliseconds: keys carry the time when the world began, and their tombstones go with them.
+    /// 0: keys carry no time, and their tombstones stay. It needs the real ledger.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub horizon_ms: u64,
     /// Processes that do the work of tasks. They need the real ledger; with the fake there are no tasks.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub workers: usize,

@@ -11,7 +11,9 @@ use serde_json::value::RawValue;
 use steady_core::deadline::Limits;
 use steady_core::id::RequestId;
 use steady_core::kernel::tasks::{TaskServer, TaskTool};
-use steady_core::kernel::{Answer, Call, Context, Hub, Outcome, Ports, ServerConfig, Service, Shutdown, Stats, ToolCall};
+use steady_core::kernel::{
+    Answer, Call, Context, Hub, Outcome, Ports, ServerConfig, Service, Shutdown, Stats, ToolCall,
+};
 use steady_core::rpc::{PROTOCOL_VERSION, RpcError, method};
 use steady_core::{coordinator, outbound};
 
@@ -19,7 +21,7 @@ use super::jobs::JOB;
 use super::journal::{LOSSLESS, Log, REFUSALS};
 use super::mutant::Mutant;
 use super::script::{Server, World};
-use super::store::{Death, Entry, Receipt, Store, Verdict};
+use super::store::{self, Death, Entry, Receipt, Store, Verdict};
 use crate::world::{Group, Spawner};
 
 /// What all processes of a world share, beside the ledger.
@@ -240,7 +242,7 @@ impl Bank {
     fn add(&self, running: Running, cx: Context, args: Arguments, arguments: &str, key: Option<&str>) -> Answer {
         let wanted = Wanted {
             order: args.order,
-            key: key.and_then(|key| key.split(['-', '.']).nth(1)?.parse().ok()),
+            key: key.and_then(store::key_number),
             key_text: key.unwrap_or_default().into(),
             amount: args.amount,
             arguments: arguments.into(),
@@ -340,6 +342,7 @@ fn answer(verdict: Option<Verdict>) -> Outcome {
         Some(Verdict::Fresh(receipt) | Verdict::Replayed(receipt)) => Ok(receipt_text(receipt)),
         Some(Verdict::Mismatch) => refuse("mismatch"),
         Some(Verdict::Expired) => refuse("expired"),
+        Some(Verdict::TooOld) => refuse("too old"),
         Some(Verdict::Failed(why)) => Err(RpcError::internal(why)),
         // Nobody reads it: the process is dead.
         Some(Verdict::Died) | None => Err(RpcError::internal("the process has died")),

@@ -130,9 +130,10 @@ fn simpler(event: Event) -> Vec<Event> {
 
 /// Brings what is special of the world back to what is usual.
 fn smaller_world(best: &mut Script, fails: &mut impl FnMut(&Script) -> bool) {
-    let usual: [fn(&mut World); 15] = [
+    let usual: [fn(&mut World); 16] = [
         |world| world.ledger = Form::Memory,
         |world| world.replicas = 1,
+        |world| world.horizon_ms = 0,
         |world| (world.workers, world.lease_ms) = (0, 0),
         |world| world.workers = world.workers.min(1),
         |world| world.attempts = 1,

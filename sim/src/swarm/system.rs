@@ -20,12 +20,10 @@ use super::journal::{Check, Coverage, Log, Violation};
 use super::mutant::Mutant;
 use super::script::{Event, Form, Script, Server, Tool, Way, World};
 use super::server::Host;
-use super::store::{self, Death, WallClock};
+use super::store::{self, Death, EPOCH, WallClock};
 use super::switch::Shared;
 use crate::world::{Executor, Group, TaskId};
 
-/// When the worlds begin, in milliseconds since 1970.
-const EPOCH: i64 = 1_785_000_000_000;
 /// Polls at one instant, after which a world counts as one that never comes to rest.
 const MOST_POLLS: u64 = 2_000_000;
 
@@ -116,7 +114,7 @@ impl System {
         let retention = i64::try_from(world.retention_ms).unwrap_or(i64::MAX);
         let vault = match world.ledger {
             Form::Memory => store::memory(wall.clone(), retention, world.mutant),
-            Form::Sqlite => store::sqlite(&dir.join("world.db"), wall.clone(), retention),
+            Form::Sqlite => store::sqlite(&dir.join("world.db"), wall.clone(), retention, world.horizon_ms),
         };
         let switch = Shared::new(world.clone(), executor.spawner(), log.clone(), vault);
         log.lock().tick(executor.now(), wall.ms());

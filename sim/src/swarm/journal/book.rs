@@ -17,6 +17,7 @@ impl Journal {
             Verdict::Replayed(_) => "ledger: replayed",
             Verdict::Mismatch => "ledger: mismatch",
             Verdict::Expired => "ledger: expired",
+            Verdict::TooOld => "ledger: key too old",
             Verdict::Died => "ledger: died in the transaction",
             Verdict::Failed(_) => "ledger: failed",
         });

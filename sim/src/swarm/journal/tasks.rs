@@ -107,7 +107,9 @@ impl Journal {
             return self.demand(expired, Check::TaskKept, || format!("task {id} is not known, and has not expired"));
         };
         let right = if found.is_terminal() { facts.ended == Some(found) } else { facts.ended.is_none() };
-        self.demand(right, Check::TaskEnd, || format!("task {id} is {found}, and its worker ended it as {:?}", facts.ended));
+        self.demand(right, Check::TaskEnd, || {
+            format!("task {id} is {found}, and its worker ended it as {:?}", facts.ended)
+        });
     }
 
     /// The wish to cancel is stored.

@@ -18,6 +18,7 @@ impl World {
         within("server_buffer", self.server_buffer, 1, 4096)?;
         within("client_in_flight", self.client_in_flight, 1, 4096)?;
         within("attempts", self.attempts, 1, 16)?;
+        within("horizon_ms", self.horizon_ms, 0, 10 * 24 * LONGEST_MS)?;
         within("workers", self.workers, 0, MOST)?;
         within("retention_ms", self.retention_ms, 1, 10 * 24 * LONGEST_MS)?;
         let times = [

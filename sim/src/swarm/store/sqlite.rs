@@ -22,6 +22,7 @@ pub(super) struct SqliteVault {
     path: PathBuf,
     clock: WallClock,
     retention: Duration,
+    horizon: Option<Duration>,
     /// How often random bytes were asked for, by all processes.
     drawn: Arc<AtomicU64>,
 }
@@ -33,9 +34,10 @@ pub struct Sqlite {
 }
 
 impl SqliteVault {
-    pub(super) fn new(path: &Path, clock: WallClock, retention_ms: i64) -> Self {
+    pub(super) fn new(path: &Path, clock: WallClock, retention_ms: i64, horizon_ms: u64) -> Self {
         let retention = Duration::from_millis(retention_ms.unsigned_abs());
-        Self { path: path.to_owned(), clock, retention, drawn: Arc::default() }
+        let horizon = Some(horizon_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
+        Self { path: path.to_owned(), clock, retention, horizon, drawn: Arc::default() }
     }
 
     fn ledger(&self) -> Result<Ledger, LedgerError> {
@@ -43,6 +45,7 @@ impl SqliteVault {
         let options = Options {
             schema: SCHEMA.into(),
             retention: self.retention,
+            key_horizon: self.horizon,
             secret: Some(Secret::new([7; 32])),
             clock: Clock::new(move || WallTime::from_unix_millis(clock.ms())),
             // Ids of tasks come from it: no two are the same, and each run has the same ones.
@@ -121,6 +124,7 @@ impl Store for Sqlite {
             Ok(Executed::Replayed(receipt)) => (Verdict::Replayed(receipt), Wrote::Nothing),
             Err(LedgerError::Mismatch) => (Verdict::Mismatch, Wrote::Nothing),
             Err(LedgerError::ResultExpired) => (Verdict::Expired, Wrote::Nothing),
+            Err(LedgerError::KeyTooOld) => (Verdict::TooOld, Wrote::Nothing),
             Err(LedgerError::Aborted(_)) if death.is_some() => (Verdict::Died, Wrote::Nothing),
             Err(error) => (Verdict::Failed(error.to_string()), Wrote::Nothing),
         };
