@@ -47,7 +47,7 @@ pub use engine::{Eras, ServerConfig};
 pub use exchange::{Exchange, Request};
 pub use hub::{BadState, Change, Hub, HubConfig, HubCounters, Kinds, SubscribeError, Subscription, Update};
 pub use legacy::{EraLink, LegacyExchange, LegacyRequest, LegacySession, LegacyStream, NotBegun};
-pub use port::{BadFrame, BoxFuture, Link, Received, Spawn, Timer, Unanswered};
+pub use port::{BadFrame, BoxFuture, Lapse, Link, Received, Spawn, Timer, Unanswered};
 pub use queue::OutboundQueue;
 pub use resources::{Contents, Resource, ResourcePage, ResourceRead, Resources};
 pub use service::{Answer, Call, Outcome, Service};

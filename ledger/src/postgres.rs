@@ -21,6 +21,7 @@
 mod admin;
 mod audit;
 mod check;
+mod drive;
 mod effect;
 mod external;
 mod fault;

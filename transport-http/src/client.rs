@@ -27,6 +27,18 @@
 //! | -32022 that names the revision spoken here | the call is sent once more |
 //! | another status without a message of the protocol | 408, 425, 429 and 5xx: unknown, as nothing in them proves that it did not run; the rest: refused |
 //!
+//! A server that speaks only 2025-11-25, 2025-06-18 or 2025-03-26 is spoken to in its own revision, unless
+//! [`ClientConfig::eras`] forbids it. What differs there:
+//!
+//! | what happens | what follows |
+//! |---|---|
+//! | `server/discover` is answered by a 4xx that is no error of the modern revision | `initialize`; the era holds as long as the client |
+//! | a call is dropped, cancelled, or out of time | `notifications/cancelled` is POSTed: a hang-up says nothing to such a server |
+//! | the server asks for a sample, a form, the roots | the call's own callback is asked, as for a modern server |
+//! | a request of the session is answered 404 | one `initialize` for all calls; the one that was answered so never ran, and is sent again |
+//! | the stream of notifications breaks, or the session is lost | it is opened again, and every listen is told what to refetch |
+//! | the client ends | DELETE of the session |
+//!
 //! A message on a stream that belongs to another request is counted as bad and goes nowhere: no answer, progress or
 //! notice can reach a call by way of a foreign stream. An HTTP status and a redirect are never followed elsewhere.
 
@@ -38,6 +50,7 @@ mod link;
 mod pool;
 mod proxy;
 mod schemas;
+mod session;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(feature = "tls")]
@@ -47,12 +60,14 @@ use std::future::poll_fn;
 use std::hash::{BuildHasher, Hasher};
 
 use steady_core::backoff::Jitter;
+use steady_core::kernel::EraLink;
 use steady_core::kernel::client::{Driver, Turn};
 use steady_core::subscription;
 use tokio::sync::{oneshot, watch};
 
 use endpoint::Endpoint;
 use link::HttpLink;
+use session::SessionSlot;
 
 pub use crate::clock::Clock;
 pub use config::{Authorize, Config, HeaderLines, Rejected};
@@ -96,13 +111,15 @@ impl Client {
     /// # Errors
     /// [`ConnectError`].
     pub async fn connect(url: &str, config: Config) -> Result<Self, ConnectError> {
-        let (calls, timer) = (config.calls.clone(), config.clock.timer());
+        let (calls, timer, eras) = (config.calls.clone(), config.clock.timer(), config.calls.eras);
         let endpoint = std::sync::Arc::new(Endpoint::new(url, config)?);
         let (mut driver, caller) = Driver::new(calls, timer, jitter()).map_err(ConnectError::Settings)?;
-        driver.attach(HttpLink::new(std::sync::Arc::clone(&endpoint)));
+        let session = SessionSlot::default();
+        let link = HttpLink::new(std::sync::Arc::clone(&endpoint), SessionSlot::clone(&session));
+        driver.attach(EraLink::over_streams(link, eras));
         let (over, ended) = watch::channel(false);
         let (ready, started) = oneshot::channel();
-        drop(tokio::spawn(drive(driver, ready, over)));
+        drop(tokio::spawn(drive(driver, session, ready, over)));
         match started.await {
             Ok(Ok(())) => Ok(Self { caller, endpoint, ended }),
             Ok(Err(loss)) => Err(ConnectError::Lost(loss)),
@@ -143,7 +160,12 @@ impl std::ops::Deref for Client {
 }
 
 /// The task of a client: it says when calls go out, and runs until nobody uses the client.
-async fn drive(mut driver: Driver<HttpLink>, ready: oneshot::Sender<Result<(), LinkLoss>>, over: watch::Sender<bool>) {
+async fn drive(
+    mut driver: Driver<EraLink<HttpLink>>,
+    session: SessionSlot,
+    ready: oneshot::Sender<Result<(), LinkLoss>>,
+    over: watch::Sender<bool>,
+) {
     let mut ready = Some(ready);
     let turn = poll_fn(|cx| {
         let turn = driver.poll(cx);
@@ -164,6 +186,9 @@ async fn drive(mut driver: Driver<HttpLink>, ready: oneshot::Sender<Result<(), L
     if let Some(ready) = ready {
         let loss = LinkLoss { what, stderr: String::new(), generation: driver.generation() };
         let _nobody_waits = ready.send(Err(loss));
+    }
+    if let Some(session) = session.get() {
+        session.end().await;
     }
     over.send_replace(true);
 }

@@ -47,11 +47,13 @@ impl Options {
     fn command(&self) -> Command {
         if self.postgres {
             let tests = "cargo test -p mcp-steady-ledger --all-features --test postgres";
-            return Command::line(&format!("{tests} -- --nocapture --test-threads 1 loss:: conformance::random"))
-                .env("STEADY_PG_REQUIRED", "1")
-                .env("STEADY_PG_KILLS", self.kills.to_string())
-                .env("STEADY_PG_CUTS", self.kills.to_string())
-                .env("STEADY_PG_RANDOM", self.kills.to_string());
+            return Command::line(&format!(
+                "{tests} -- --nocapture --test-threads 1 loss:: chaos:: conformance::random"
+            ))
+            .env("STEADY_PG_REQUIRED", "1")
+            .env("STEADY_PG_KILLS", self.kills.to_string())
+            .env("STEADY_PG_CUTS", self.kills.to_string())
+            .env("STEADY_PG_RANDOM", self.kills.to_string());
         }
         Command::line("cargo test -p mcp-steady-ledger --test proof -- --nocapture --test-threads 1")
             .env("STEADY_CRASH_IMAGES", self.images.to_string())

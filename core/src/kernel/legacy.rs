@@ -19,6 +19,7 @@ mod requests;
 mod session;
 mod stream;
 
+pub(super) use calls::parked_call;
 pub(super) use door::Door;
 pub use exchange::{LegacyExchange, LegacyRequest, LegacySession};
 pub use link::EraLink;

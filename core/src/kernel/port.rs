@@ -50,8 +50,20 @@ pub enum Unanswered {
     Lost(Box<str>),
     /// It was refused for good before it ran, by no message of this protocol: why.
     Refused(Box<str>),
+    /// The same, in a way that a server has which does not know this revision: 400 without an error of the protocol.
+    NotSpoken(Box<str>),
     /// Its answer is longer than is accepted. It ran.
     TooLong,
+}
+
+/// What of an older revision's session was lost and is there again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "the adapter of the older revisions decides each")]
+pub enum Lapse {
+    /// The stream of what belongs to no request, or what was subscribed: notifications may be missed.
+    Notices,
+    /// The session. What it has asked needs no answer any more.
+    Session,
 }
 
 /// A link that carries many requests: bytes to and from one peer.
@@ -73,6 +85,20 @@ pub trait Link: Send {
     /// Gives up a request that was written, on a link on which each has a stream of its own: closes that stream and
     /// writes nothing (rule C1). The loop asks for it where the transport's cancel signal is no message.
     fn close_stream(&mut self, _request: &RequestId) {}
+
+    /// The application does not go on with a call that was answered by a demand for input. Nothing is left of it on a
+    /// server of the modern revision; one of an older revision still waits.
+    fn abandon(&mut self, _call: &RequestId) {}
+
+    /// The request on whose own stream the last message came, on a link where requests have such.
+    fn stream(&self) -> Option<&RequestId> {
+        None
+    }
+
+    /// What was lost of a session of an older revision since this was asked last. Asked when there is nothing to receive.
+    fn lapsed(&mut self) -> Option<Lapse> {
+        None
+    }
 
     /// Reads ahead while nothing may be handed out, as far as its bounded buffer goes. Ready once the input has ended, so
     /// that a client that is gone is noticed although its last messages cannot be answered. It loses nothing:

@@ -5,8 +5,8 @@
 
 mod tables;
 
-use rusqlite::Connection;
 use rusqlite::types::Value;
+use rusqlite::{Connection, Rows};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
@@ -143,16 +143,18 @@ impl Source<'_> {
         Ok(self.conn.execute_batch("ROLLBACK")?)
     }
 
-    /// Some rows, from a place on, as they are to be in the database.
-    fn page(&self, table: &Table, offset: usize) -> Result<Vec<Cells>, ImportError> {
-        let sql = format!("{} LIMIT {PAGE} OFFSET {offset}", table.from);
-        let mut statement = self.conn.prepare_cached(&sql)?;
+    /// The next rows, as they are to be in the database.
+    fn page(&self, table: &Table, rows: &mut Rows<'_>) -> Result<Vec<Cells>, ImportError> {
         let width = table.columns.len();
-        let rows = statement
-            .query_map([], |row| (0..width).map(|at| row.get::<_, Value>(at)).collect::<Result<Cells, _>>())?;
-        let mut page: Vec<Cells> = rows.collect::<Result<_, _>>()?;
-        if table.name == "ledger_key" {
-            page.iter_mut().try_for_each(|cells| self.reseal(cells))?;
+        let mut page = Vec::new();
+        while page.len() < PAGE
+            && let Some(row) = rows.next()?
+        {
+            let mut cells = (0..width).map(|at| row.get::<_, Value>(at)).collect::<Result<Cells, _>>()?;
+            if table.name == "ledger_key" {
+                self.reseal(&mut cells)?;
+            }
+            page.push(cells);
         }
         Ok(page)
     }
@@ -207,26 +209,26 @@ async fn import_table(
     mut progress: impl FnMut(u64),
 ) -> Result<Imported, ImportError> {
     let mut sent = Sum::default();
-    let mut offset = 0;
+    let mut statement = source.conn.prepare(table.from)?;
+    let mut rows = statement.query([])?;
     loop {
-        let page = source.page(table, offset)?;
+        let page = source.page(table, &mut rows)?;
         if page.is_empty() {
             break;
         }
-        offset += page.len();
         page.iter().for_each(|cells| sent.add(cells));
         send(conn, table, &page).await?;
         progress(page.len() as u64);
     }
     let mut there = Sum::default();
-    let mut offset = 0_usize;
+    // Both sides are read in one go: a place to begin at would be looked for from the start each time.
+    conn.batch(&format!("DECLARE {}_back NO SCROLL CURSOR FOR {}", table.name, table.back())).await?;
+    let next = format!("FETCH {PAGE} FROM {}_back", table.name);
     loop {
-        let sql = format!("{} LIMIT {PAGE} OFFSET {offset}", table.back());
-        let rows = conn.rows(&sql, args![]).await?;
+        let rows = conn.rows(&next, args![]).await?;
         if rows.is_empty() {
             break;
         }
-        offset += rows.len();
         rows.iter().for_each(|row| there.add(&cells(table, row)));
     }
     let (rows, digest) = (sent.rows, sent.hex());

@@ -19,6 +19,7 @@ use steady_core::idempotency::{Key, Scope};
 use steady_core::time::WallTime;
 
 use super::ledger::{Inner, PgLedger};
+use super::options::Isolation;
 use super::record::Call;
 use super::wire::{Wire, args};
 use crate::audit::By;
@@ -275,6 +276,10 @@ pub(super) async fn enqueue(
         outgoing.iter().filter_map(|message| Some((&*message.target, message.ordering_key.as_deref()?))).collect();
     for (target, ordering_key) in lines {
         store::lock_line(wire, target, ordering_key).await?;
+        if inner.isolation != Isolation::ReadCommitted {
+            // This transaction sees the line as it was before it waited.
+            store::pin_head(wire, target, ordering_key).await?;
+        }
     }
     for (ordinal, message) in (0_u32..).zip(outgoing) {
         store::insert(wire, call, ordinal, message, shown).await?;

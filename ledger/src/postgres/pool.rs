@@ -11,10 +11,11 @@ use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::{MakeTlsConnect, TlsConnect};
 use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Socket};
 
+use super::drive::Running;
 use super::wire::{Wire, args};
 use crate::error::LedgerError;
 
-type Connected = Pin<Box<dyn Future<Output = Result<Client, tokio_postgres::Error>> + Send>>;
+type Connected = Pin<Box<dyn Future<Output = Result<(Client, Running), tokio_postgres::Error>> + Send>>;
 
 /// What is called with the channel of each notification.
 pub(super) type Heard = Arc<dyn Fn(&str) + Send + Sync>;
@@ -71,20 +72,21 @@ impl Connector {
             Box::pin(async move {
                 let (client, mut connection) = config.connect(tls).await?;
                 // It ends with its client, or with the server: then the client says so.
-                tokio::spawn(async move {
+                let running = async move {
                     while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
                         if let (AsyncMessage::Notification(told), Some(heard)) = (&message, &heard) {
                             heard(told.channel());
                         }
                     }
-                });
-                Ok(client)
+                };
+                Ok((client, Box::pin(running) as Running))
             })
         };
         Self { connect: Box::new(connect) }
     }
 
-    pub(super) async fn connect(&self, heard: Option<Heard>) -> Result<Client, tokio_postgres::Error> {
+    /// A client, and what has to run for it.
+    pub(super) async fn connect(&self, heard: Option<Heard>) -> Result<(Client, Running), tokio_postgres::Error> {
         (self.connect)(heard).await
     }
 }
@@ -135,8 +137,8 @@ impl Pool {
 
     async fn connect(&self) -> Result<Arc<Wire>, LedgerError> {
         let client = tokio::time::timeout(self.patience, self.connector.connect(None)).await;
-        let client = client.map_err(|_| LedgerError::Storage("the database does not answer".into()))??;
-        let wire = Wire::new(client, self.prepared);
+        let (client, running) = client.map_err(|_| LedgerError::Storage("the database does not answer".into()))??;
+        let wire = Wire::new(client, running, self.prepared);
         check(&wire).await?;
         Ok(Arc::new(wire))
     }

@@ -14,7 +14,7 @@ use super::ledger::Inner;
 use super::options::Isolation;
 use super::pool::Conn;
 use super::schema;
-use super::wire::{Arg, Wire, args, both};
+use super::wire::{Arg, Wire, args};
 use crate::error::LedgerError;
 use crate::retention::age::carried_time;
 use crate::time::{Known, Tick};
@@ -107,7 +107,7 @@ impl Tx {
         let sql = "INSERT INTO ledger_receipt(token, at_ms) VALUES ($1, $2)";
         let values = args![&token[..] => BYTEA, self.tick.now => INT8];
         self.conn.ready(sql, values).await?;
-        let (receipt, done) = both(self.conn.run(sql, values), self.conn.batch("COMMIT")).await;
+        let (receipt, done) = self.conn.both(self.conn.raw().run(sql, values), self.conn.raw().batch("COMMIT")).await;
         match (receipt, done) {
             (Ok(_), Ok(())) => {
                 inner.latest.store(self.known.latest, std::sync::atomic::Ordering::Relaxed);
@@ -208,11 +208,11 @@ impl Inner {
         let clock = self.clock_ms();
         let values = args![clock => INT8, self.idle_limit => TEXT];
         let begin = isolation.begin();
-        let mut answers = both(conn.batch(begin), conn.first(sql, values)).await;
+        let mut answers = conn.both(conn.raw().batch(begin), conn.raw().first(sql, values)).await;
         if answers.0.is_err() {
             // The server has closed it since it was last used. Nothing has been done.
             conn = self.pool.fresh().await?;
-            answers = both(conn.batch(begin), conn.first(sql, values)).await;
+            answers = conn.both(conn.raw().batch(begin), conn.raw().first(sql, values)).await;
         }
         answers.0?;
         let row = answers.1?.ok_or(LedgerError::ForeignFile)?;

@@ -80,7 +80,8 @@ async fn listen_once(connector: &Connector, told: &(watch::Sender<u64>, watch::S
         "ledger_task" => tasks.send_modify(|count| *count += 1),
         _ => {}
     });
-    let Ok(client) = connector.connect(Some(heard)).await else { return };
+    let Ok((client, running)) = connector.connect(Some(heard)).await else { return };
+    tokio::spawn(running);
     if client.batch_execute("LISTEN ledger_outbox; LISTEN ledger_task").await.is_err() {
         return;
     }
@@ -89,7 +90,9 @@ async fn listen_once(connector: &Connector, told: &(watch::Sender<u64>, watch::S
     told.1.send_modify(|count| *count += 1);
     loop {
         tokio::time::sleep(PROBE).await;
-        if client.is_closed() || client.batch_execute("").await.is_err() {
+        // A connection whose other side is gone without a word does not answer, and may never say so.
+        let answer = tokio::time::timeout(PROBE, client.batch_execute(""));
+        if client.is_closed() || !matches!(answer.await, Ok(Ok(()))) {
             return;
         }
     }

@@ -1,4 +1,6 @@
 //! Decides how a statement goes over one connection: unnamed, or prepared once if the deployment says so.
+//!
+//! [`Wire`] waits for its answers; [`Raw`] leaves that to [`Wire::both`], so that two go out together.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -8,6 +10,8 @@ use std::task::Poll;
 
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row, Statement};
+
+use super::drive::{Driver, Running};
 
 /// A value and its type, as the database knows it.
 pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -25,6 +29,13 @@ const MAX_STATEMENTS: usize = 256;
 
 /// One connection.
 pub(crate) struct Wire {
+    /// It goes before its driver, which then says so to the server.
+    raw: Raw,
+    driver: Driver,
+}
+
+/// What is asked for on a connection. Nothing moves before somebody waits for it.
+pub(super) struct Raw {
     client: Client,
     /// None if statements are not prepared.
     prepared: Option<Mutex<HashMap<Box<str>, Statement>>>,
@@ -33,46 +44,77 @@ pub(crate) struct Wire {
 type Answer<T> = Result<T, tokio_postgres::Error>;
 
 impl Wire {
-    pub(super) fn new(client: Client, prepared: bool) -> Self {
-        Self { client, prepared: prepared.then(Mutex::default) }
+    pub(super) fn new(client: Client, running: Running, prepared: bool) -> Self {
+        let raw = Raw { client, prepared: prepared.then(Mutex::default) };
+        Self { raw, driver: Driver::new(running) }
     }
 
+    /// Whether the server or this side has closed it, as far as that has arrived.
     pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
+        self.driver.is_over() || self.raw.client.is_closed()
     }
 
     /// Statements without values, and without an answer.
     pub(super) async fn batch(&self, sql: &str) -> Answer<()> {
-        self.client.batch_execute(sql).await
+        self.driver.wait(self.raw.batch(sql)).await
     }
 
     /// The rows of a statement.
     pub(crate) async fn rows(&self, sql: &str, args: &[Arg<'_>]) -> Answer<Vec<Row>> {
+        self.driver.wait(self.raw.rows(sql, args)).await
+    }
+
+    /// The first row of a statement.
+    pub(crate) async fn first(&self, sql: &str, args: &[Arg<'_>]) -> Answer<Option<Row>> {
+        self.driver.wait(self.raw.first(sql, args)).await
+    }
+
+    /// How many rows a statement changed.
+    pub(crate) async fn run(&self, sql: &str, args: &[Arg<'_>]) -> Answer<u64> {
+        self.driver.wait(self.raw.run(sql, args)).await
+    }
+
+    /// Sees to it that this statement goes out at once when it is asked for, before what is asked for after it.
+    pub(super) async fn ready(&self, sql: &str, args: &[Arg<'_>]) -> Answer<()> {
+        match &self.raw.prepared {
+            Some(prepared) => self.driver.wait(self.raw.statement(prepared, sql, args)).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// What [`Wire::both`] takes.
+    pub(super) const fn raw(&self) -> &Raw {
+        &self.raw
+    }
+
+    /// Does two things in one round trip: the first is sent before the second, and both are answered. A statement that comes
+    /// first has to be [ready](Wire::ready).
+    pub(super) async fn both<A, B>(&self, first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
+        self.driver.wait(pair(first, second)).await
+    }
+}
+
+impl Raw {
+    pub(super) async fn batch(&self, sql: &str) -> Answer<()> {
+        self.client.batch_execute(sql).await
+    }
+
+    pub(super) async fn rows(&self, sql: &str, args: &[Arg<'_>]) -> Answer<Vec<Row>> {
         let Some(prepared) = &self.prepared else { return self.client.query_typed(sql, args).await };
         let statement = self.statement(prepared, sql, args).await?;
         let values: Vec<_> = args.iter().map(|(value, _)| *value).collect();
         self.client.query(&statement, &values).await
     }
 
-    /// The first row of a statement.
-    pub(crate) async fn first(&self, sql: &str, args: &[Arg<'_>]) -> Answer<Option<Row>> {
+    pub(super) async fn first(&self, sql: &str, args: &[Arg<'_>]) -> Answer<Option<Row>> {
         Ok(self.rows(sql, args).await?.into_iter().next())
     }
 
-    /// How many rows a statement changed.
-    pub(crate) async fn run(&self, sql: &str, args: &[Arg<'_>]) -> Answer<u64> {
+    pub(super) async fn run(&self, sql: &str, args: &[Arg<'_>]) -> Answer<u64> {
         let Some(prepared) = &self.prepared else { return self.client.execute_typed(sql, args).await };
         let statement = self.statement(prepared, sql, args).await?;
         let values: Vec<_> = args.iter().map(|(value, _)| *value).collect();
         self.client.execute(&statement, &values).await
-    }
-
-    /// Sees to it that this statement goes out at once when it is asked for, before what is asked for after it.
-    pub(super) async fn ready(&self, sql: &str, args: &[Arg<'_>]) -> Answer<()> {
-        match &self.prepared {
-            Some(prepared) => self.statement(prepared, sql, args).await.map(drop),
-            None => Ok(()),
-        }
     }
 
     async fn statement(
@@ -99,9 +141,7 @@ impl Wire {
     }
 }
 
-/// Does two things on one connection in one round trip: the first is sent before the second, and both are answered. A
-/// statement that comes first has to be [ready](Wire::ready).
-pub(super) async fn both<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
+async fn pair<A, B>(first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
     let (mut first, mut second) = (pin!(first), pin!(second));
     let (mut one, mut other) = (None, None);
     poll_fn(|cx| {

@@ -153,10 +153,14 @@ fn an_effect_that_takes_too_long_is_rolled_back_and_frees_its_key() {
             })
         };
         for sql in ["", "SELECT pg_sleep(60)"] {
-            let late = sleeps(sql).await;
+            let mut late = sleeps(sql).await;
+            // The database needs a moment to find that its client is gone.
+            while matches!(late, Err(LedgerError::InFlight { .. })) {
+                tokio::task::yield_now().await;
+                late = sleeps(sql).await;
+            }
             assert!(matches!(late, Err(LedgerError::TimeLimit)), "{late:?}");
         }
-        // The database needs a moment to find that its client is gone.
         let mut freed = shop.charge("order-1").await;
         while matches!(freed, Err(LedgerError::InFlight { .. })) {
             tokio::task::yield_now().await;
@@ -309,4 +313,30 @@ fn a_standby_is_refused() {
     });
     cluster.run("pg_ctl", ["-D", "standby", "-m", "immediate", "-w", "stop"]);
     assert!(refused.iter().all(|opened| matches!(opened, Err(LedgerError::NotPrimary))), "{refused:?}");
+}
+
+/// Nobody moves a connection but those who wait for it: also several at once, and one that waits when another has gone.
+#[test]
+fn statements_of_an_effect_that_go_out_together_are_all_answered() {
+    let name = "statements_of_an_effect_that_go_out_together_are_all_answered";
+    let Some(shop) = Shop::open(name, options()) else { return };
+    shop.runtime.block_on(async {
+        let (scope, key) = (scope(), key("order-1"));
+        let request = Request::new(&scope, &key, "{}");
+        let done = shop.ledger.execute(&request, |tx| {
+            Box::pin(async move {
+                let tx = &*tx;
+                let number =
+                    async |sql: &str| tx.query_opt(sql, &[]).await.map(|row| row.map(|row| row.get::<_, i32>(0)));
+                let slow = "SELECT 1 FROM pg_sleep(0.05)";
+                let (one, two, three) = tokio::join!(number("SELECT 1"), number(slow), number("SELECT 3"));
+                // The answer of one that nobody waits for any more is passed over.
+                let gone = tokio::select! { biased; _ = number(slow) => false, () = std::future::ready(()) => true };
+                let four = number("SELECT 4").await?;
+                let sum: i32 = [one?, two?, three?, four].into_iter().flatten().sum();
+                Ok(i64::from(sum) + i64::from(gone))
+            })
+        });
+        assert!(matches!(done.await, Ok(Executed::Fresh(10))));
+    });
 }

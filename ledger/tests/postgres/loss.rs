@@ -21,13 +21,13 @@ use crate::peer::Peer;
 use crate::shop::{key, number, scope, stranger};
 use crate::{amount, runtime};
 
-const CONFIG: &str = "LEDGER_PG_CONFIG";
-const LOG: &str = "LEDGER_PG_LOG";
-const NAME: &str = "LEDGER_PG_NAME";
-const FIRST: &str = "LEDGER_PG_FIRST";
+pub(crate) const CONFIG: &str = "LEDGER_PG_CONFIG";
+pub(crate) const LOG: &str = "LEDGER_PG_LOG";
+pub(crate) const NAME: &str = "LEDGER_PG_NAME";
+pub(crate) const FIRST: &str = "LEDGER_PG_FIRST";
 const POINT: &str = "LEDGER_PG_POINT";
 const PASSING: &str = "LEDGER_PG_PASSING";
-const HASTY: &str = "LEDGER_PG_HASTY";
+pub(crate) const HASTY: &str = "LEDGER_PG_HASTY";
 
 /// Callers in one process.
 const WORKERS: usize = 4;
@@ -39,7 +39,8 @@ const POINTS: [&str; 5] =
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS account(id bigint PRIMARY KEY, balance bigint NOT NULL);
     INSERT INTO account SELECT id, 0 FROM generate_series(0, 7) AS id ON CONFLICT DO NOTHING;
-    CREATE TABLE IF NOT EXISTS effect(id bigint GENERATED ALWAYS AS IDENTITY, key text NOT NULL, call text NOT NULL);
+    CREATE TABLE IF NOT EXISTS effect(id bigint GENERATED ALWAYS AS IDENTITY, key text NOT NULL, call text NOT NULL,
+                                      paid boolean NOT NULL DEFAULT true);
 ";
 
 fn options() -> PgOptions {
@@ -47,18 +48,24 @@ fn options() -> PgOptions {
 }
 
 /// Stops the process where it is to be killed.
-struct Trap {
+pub(crate) struct Trap {
     point: String,
     left: AtomicUsize,
 }
 
 impl Trap {
+    /// The one that this process was given.
+    pub(crate) fn of_process() -> Self {
+        let text = |name: &str| std::env::var(name).unwrap_or_default();
+        Self { point: text(POINT), left: AtomicUsize::new(text(PASSING).parse().unwrap()) }
+    }
+
     /// Whether this is the place, and the time.
     fn is_sprung(&self, point: &str) -> bool {
         point == self.point && self.left.fetch_sub(1, Ordering::SeqCst) == 1
     }
 
-    fn pass(&self, point: &str) {
+    pub(crate) fn pass(&self, point: &str) {
         if self.is_sprung(point) {
             println!("at {point}");
             loop {
@@ -68,8 +75,8 @@ impl Trap {
     }
 
     /// Ends the process in a moment, as `kill -9` does.
-    fn pass_soon(&self, micros: u64) {
-        if self.is_sprung(POINTS[4]) {
+    pub(crate) fn pass_soon(&self, point: &str, micros: u64) {
+        if self.is_sprung(point) {
             thread::spawn(move || {
                 thread::sleep(Duration::from_micros(micros));
                 let own = rustix::process::getpid();
@@ -80,7 +87,7 @@ impl Trap {
 }
 
 /// Writes a line in one piece.
-fn line(mut log: &File, text: &str) {
+pub(crate) fn line(mut log: &File, text: &str) {
     log.write_all(format!("{text}\n").as_bytes()).unwrap();
 }
 
@@ -96,7 +103,7 @@ async fn charge(
     let sql = "INSERT INTO effect(key, call) VALUES ($1, $2) RETURNING id";
     let row = tx.query_opt(sql, &[(&key, Type::TEXT), (&call, Type::TEXT)]).await?;
     trap.pass("after the effect");
-    trap.pass_soon(micros);
+    trap.pass_soon(POINTS[4], micros);
     Ok(row.map_or(0, |row| row.get(0)))
 }
 
@@ -116,8 +123,7 @@ fn process_that_is_a_replica() {
     let Ok(config) = std::env::var(CONFIG) else { return };
     let text = |name: &str| std::env::var(name).unwrap_or_default();
     let (name, first): (String, usize) = (text(NAME), text(FIRST).parse().unwrap());
-    let trap = Trap { point: text(POINT), left: AtomicUsize::new(text(PASSING).parse().unwrap()) };
-    let trap: &'static Trap = Box::leak(Box::new(trap));
+    let trap: &'static Trap = Box::leak(Box::new(Trap::of_process()));
     let hasty = std::env::var_os(HASTY).is_some();
     let log = OpenOptions::new().append(true).create(true).open(text(LOG)).unwrap();
     let log: &'static File = Box::leak(Box::new(log));
@@ -151,7 +157,7 @@ fn process_that_is_a_replica() {
 }
 
 /// A client's pause before it tries again; nothing waits for it.
-async fn pause() {
+pub(crate) async fn pause() {
     tokio::time::sleep(Duration::from_millis(20)).await;
 }
 
@@ -170,6 +176,18 @@ async fn work(ledger: &PgLedger, (text, call): (&str, &str), (log, trap, hasty):
     }
     let micros = rng.below(6000) as u64;
     let request = Request::new(&scope, &key, "{}");
+    if !hasty && rng.below(3) == 0 {
+        // The same key in the form of one statement.
+        trap.pass_soon(POINTS[4], micros);
+        let sql = "INSERT INTO effect(key, call, paid) VALUES ($1, $2, false) RETURNING id AS result";
+        let answer = ledger.execute_sql(&request, sql, &[(&text, Type::TEXT), (&call, Type::TEXT)]).await;
+        trap.pass("before the answer is told");
+        line(log, &format!("{call} heard {}", heard(&answer)));
+        if answer.is_err() {
+            pause().await;
+        }
+        return;
+    }
     let answer = ledger.execute(&request, |tx| {
         Box::pin(async move {
             let row = charge(tx, (text, call), trap, micros).await?;
@@ -189,9 +207,17 @@ async fn work(ledger: &PgLedger, (text, call): (&str, &str), (log, trap, hasty):
     }
 }
 
-fn spawn(config: &str, log: &Path, name: &str, point: &str, passing: usize, hasty: bool) -> Peer {
+/// A replica that runs the test of this name, from the last number on that follows this text in the log.
+pub(crate) fn spawn(
+    (test, text): (&str, &str),
+    config: &str,
+    log: &Path,
+    name: &str,
+    (point, passing): (&str, usize),
+    hasty: bool,
+) -> Peer {
     let last = fs::read_to_string(log).unwrap_or_default();
-    let numbers = last.lines().filter_map(|line| line.rsplit_once("order-")?.1.parse::<usize>().ok());
+    let numbers = last.lines().filter_map(|line| line.rsplit_once(text)?.1.parse::<usize>().ok());
     let (first, passing) = (numbers.max().unwrap_or(0).to_string(), passing.to_string());
     let mut variables: Vec<(&str, &OsStr)> = vec![
         (CONFIG, config.as_ref()),
@@ -204,12 +230,14 @@ fn spawn(config: &str, log: &Path, name: &str, point: &str, passing: usize, hast
     if hasty {
         variables.push((HASTY, "yes".as_ref()));
     }
-    Peer::spawn("loss::process_that_is_a_replica", variables)
+    Peer::spawn(test, variables)
 }
+
+const PART: (&str, &str) = ("loss::process_that_is_a_replica", "order-");
 
 /// Starts a replica and ends it at its point.
 fn kill_one(config: &str, log: &Path, name: &str, round: usize, hasty: bool) {
-    let mut peer = spawn(config, log, name, POINTS[round % POINTS.len()], 1 + round * 7 % 23, hasty);
+    let mut peer = spawn(PART, config, log, name, (POINTS[round % POINTS.len()], 1 + round * 7 % 23), hasty);
     while let Some(found) = peer.line() {
         if found.starts_with("at ") {
             break;
@@ -234,7 +262,7 @@ fn read(log: &Path) -> Vec<String> {
 }
 
 /// Two cuts of connections for each power cut of the server.
-fn disturb(cluster: &Cluster, config: &str, rounds: usize, log: &Path) {
+pub(crate) fn disturb(cluster: &Cluster, config: &str, rounds: usize, log: &Path) {
     let runtime = runtime();
     let mut rng = Rng::new(7);
     let mut lines = 0;
@@ -283,7 +311,7 @@ fn nothing_is_lost_or_repeated_while_servers_connections_and_replicas_are_killed
         let (steady, is_done) = (&log, &done);
         let config = &config;
         let lasting = threads.spawn(move || {
-            let mut peer = spawn(config, steady, "steady", "never", usize::MAX, false);
+            let mut peer = spawn(PART, config, steady, "steady", ("never", usize::MAX), false);
             while !is_done.load(Ordering::SeqCst) {
                 thread::yield_now();
                 thread::park_timeout(Duration::from_millis(20));
@@ -303,8 +331,10 @@ fn nothing_is_lost_or_repeated_while_servers_connections_and_replicas_are_killed
         let counts = check(&lines, &rows, &committed).unwrap_or_else(|violation| panic!("{violation:?}"));
         println!("{kills} replicas killed, {cuts} cuts of connections and power: {counts:?}");
         assert!(counts.fresh > kills && counts.replayed > 0 && counts.silent > 0, "{counts:?}");
+        let paid = number(&config, "SELECT count(*) FROM effect WHERE paid").await;
+        assert!(paid > 0 && usize::try_from(paid).unwrap() < rows.len(), "both forms ran");
         let sum = number(&config, "SELECT sum(balance)::bigint FROM account").await;
-        assert_eq!(usize::try_from(sum).unwrap(), rows.len(), "no effect is there in part");
+        assert_eq!(sum, paid, "no effect is there in part");
         // Every key is answered now, with the row that it has.
         let ledger = PgLedger::open(&config, options()).await.unwrap();
         for row in &rows {

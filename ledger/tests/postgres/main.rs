@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(clippy::print_stdout, reason = "a skipped test and a long run report themselves")]
 
+mod chaos;
 mod cli;
 #[path = "../support/cluster.rs"]
 mod cluster;
@@ -24,6 +25,7 @@ mod sqlite;
 #[path = "../support/task_port.rs"]
 mod task_port;
 mod tasks;
+mod tls;
 
 use std::sync::Arc;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use steady_ledger::{LedgerError, Message, PgLedger, PgOptions, Report, Request, Target, Upstream};
+use steady_ledger::{Isolation, LedgerError, Message, PgLedger, PgOptions, Report, Request, Target, Upstream};
 
 use crate::shop::{Shop, key, options, scope};
 
@@ -161,4 +161,74 @@ fn a_relay_hears_of_a_message_at_once_and_looks_by_itself_if_nobody_tells_it() {
         drop(wakes);
         waiter.wait(Duration::from_millis(1)).await;
     });
+}
+
+/// What a relay says whose lease is over changes nothing, whoever has the message now.
+#[test]
+fn a_relay_that_lost_its_lease_cannot_mark_a_message_sent() {
+    let name = "a_relay_that_lost_its_lease_cannot_mark_a_message_sent";
+    let Some(shop) = Shop::open(name, options()) else { return };
+    shop.runtime.block_on(async {
+        let window = Duration::from_secs(3600);
+        let outbox = shop.ledger.outbox(Target::new("bank").upstream(Upstream::Idempotent { window }));
+        leave(&shop.ledger, 0, None).await.unwrap();
+        let [late] = &outbox.claim(9, Duration::ZERO).await.unwrap()[..] else { panic!("one message") };
+        // Another replica has it now, and is at it.
+        let other = PgLedger::open(&shop.config, options()).await.unwrap();
+        let other = other.outbox(Target::new("bank").upstream(Upstream::Idempotent { window }));
+        let [owner] = &other.claim(9, LEASE).await.unwrap()[..] else { panic!("it is free again") };
+        let state = "SELECT state::bigint FROM ledger_outbox";
+        for word in [Report::Delivered, Report::Reject { reason: "no" }, Report::InDoubt { reason: "timeout" }] {
+            let told = late.report(word).await;
+            assert!(matches!(told, Err(LedgerError::Stale)), "{told:?}");
+            assert_eq!(shop.number(state).await, 2, "it is still being sent by its owner");
+        }
+        owner.report(Report::Delivered).await.unwrap();
+        assert!(matches!(late.report(Report::Reject { reason: "no" }).await, Err(LedgerError::Stale)));
+        assert_eq!(shop.number(state).await, 3);
+    });
+}
+
+/// Transactions that see one moment do not see what became of a line since.
+#[test]
+fn a_line_goes_on_whatever_happens_to_it_during_an_effect() {
+    let name = "a_line_goes_on_whatever_happens_to_it_during_an_effect";
+    for isolation in [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable] {
+        let Some(shop) = Shop::open(name, PgOptions { isolation, ..options() }) else { return };
+        shop.runtime.block_on(async {
+            let (ledger, outbox) = (&shop.ledger, &shop.ledger.outbox(Target::new("bank")));
+            let deliver = async || {
+                let mut sent = Vec::new();
+                for delivery in outbox.claim(9, LEASE).await.unwrap() {
+                    sent.push(str::from_utf8(delivery.payload()).unwrap().to_owned());
+                    delivery.report(Report::Delivered).await.unwrap();
+                }
+                sent
+            };
+            let deliver = &deliver;
+            let behind = async |number: usize, more: bool| {
+                let (scope, key) = (scope(), key(&format!("order-{number}")));
+                let request = Request::new(&scope, &key, "{}");
+                let done = ledger.execute(&request, |tx| {
+                    Box::pin(async move {
+                        if more {
+                            leave(ledger, number - 1, Some("line")).await.unwrap();
+                        } else {
+                            deliver().await;
+                        }
+                        tx.enqueue(Message::new("bank", number.to_string()).ordering_key("line"))?;
+                        Ok(0)
+                    })
+                });
+                done.await.map(|_| ())
+            };
+            // The head goes while an effect runs that comes after it.
+            leave(ledger, 0, Some("line")).await.unwrap();
+            behind(1, false).await.unwrap();
+            assert_eq!(deliver().await, ["1"], "{isolation:?}");
+            // A head comes while an effect runs that found none.
+            behind(3, true).await.unwrap();
+            assert_eq!((deliver().await, deliver().await), (vec!["2".into()], vec!["3".to_owned()]), "{isolation:?}");
+        });
+    }
 }

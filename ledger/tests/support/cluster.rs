@@ -75,9 +75,14 @@ impl Cluster {
 
     /// Starts the server, and waits until it answers.
     pub(crate) fn up(&self) {
+        self.up_with("");
+    }
+
+    /// As [`Cluster::up`], with more settings, which come last.
+    pub(crate) fn up_with(&self, more: &str) {
         let settings = "-c listen_addresses= -c max_connections=200 -c shared_buffers=64MB -c max_wal_size=256MB \
                         -c deadlock_timeout=100ms -c log_min_messages=fatal -c logging_collector=off";
-        let socket = format!("{settings} -c unix_socket_directories={}", self.folder.display());
+        let socket = format!("{settings} -c unix_socket_directories={} {more}", self.folder.display());
         self.run("pg_ctl", ["-D", "data", "-l", "log", "-w", "-t", "60", "-o", &socket, "start"]);
     }
 

@@ -28,6 +28,8 @@ pub(super) struct Reader<'a> {
     /// How long the stream may be silent; `None`: the call's own clocks are all there is.
     pub(super) silence: Option<Duration>,
     pub(super) clock: &'a Clock,
+    /// Whether this message may stand on the stream before the answer.
+    pub(super) may_precede: fn(&Self, &Message<'_>) -> bool,
     /// Where messages before the answer go.
     pub(super) sink: Option<&'a mpsc::Sender<Item>>,
 }
@@ -39,6 +41,7 @@ pub(super) struct Read {
 }
 
 /// The text of an answer.
+#[derive(Debug)]
 pub(super) struct Answer {
     pub(super) text: String,
     pub(super) is_error: bool,
@@ -112,6 +115,8 @@ impl Reader<'_> {
             loop {
                 let what = match parser.next(&mut chunk) {
                     None => break,
+                    // It carries nothing but an id, or a time, for who would resume.
+                    Some(sse::Item::Event("")) => continue,
                     Some(sse::Item::Event(event)) => match self.place(event) {
                         Place::Answer { is_error } => return Ok(Answer { text: event.to_owned(), is_error }),
                         Place::Unnamed(text) => return Ok(Answer { text, is_error: true }),
@@ -132,7 +137,7 @@ impl Reader<'_> {
     async fn tell(&self, what: What) {
         if let Some(sink) = self.sink {
             // Without its link this is about to be dropped.
-            let _nobody_waits = sink.send(Item { id: self.id.clone(), what }).await;
+            let _nobody_waits = sink.send(Item::Of(self.id.clone(), what)).await;
         }
     }
 
@@ -151,10 +156,16 @@ impl Reader<'_> {
                 text.push(b'}');
                 String::from_utf8(text).map_or(Place::Foreign, Place::Unnamed)
             }
-            Ok(Message::Notification { method, params }) if self.is_ours(&method, params) => Place::Before,
-            Ok(Message::Response { .. } | Message::Notification { .. } | Message::Request { .. }) | Err(_) => {
-                Place::Foreign
-            }
+            Ok(message) if (self.may_precede)(self, &message) => Place::Before,
+            Ok(_) | Err(_) => Place::Foreign,
+        }
+    }
+
+    /// Whether it is a notification of this request.
+    pub(super) fn of_this_request(&self, message: &Message<'_>) -> bool {
+        match message {
+            Message::Notification { method, params } => self.is_ours(method, *params),
+            Message::Response { .. } | Message::Request { .. } => false,
         }
     }
 
@@ -194,7 +205,8 @@ fn judge(status: StatusCode, kind: &str, text: &str) -> Unanswered {
     let what = format!("HTTP {status} with {kind}: {quote:?}").into();
     match status.as_u16() {
         408 | 425 | 429 => Unanswered::Lost(what),
-        300..=499 => Unanswered::Refused(what),
+        300..=399 | 401 | 403 | 407 => Unanswered::Refused(what),
+        400..=499 => Unanswered::NotSpoken(what),
         _ => Unanswered::Lost(what),
     }
 }

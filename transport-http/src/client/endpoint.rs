@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use http::header::{HOST, PROXY_AUTHORIZATION};
 use http::uri::Scheme;
-use http::{HeaderValue, Uri};
+use http::{HeaderMap, HeaderValue, Uri};
 
 use super::config::Config;
 use super::pool::{Pool, Target};
@@ -77,6 +78,14 @@ impl Endpoint {
     /// A number for the id of a request that is none of the machine's.
     pub(super) fn own_number(&self) -> u64 {
         self.own.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The headers that every request carries, whatever it says.
+    pub(super) fn add_lines(&self, lines: &mut HeaderMap) {
+        lines.insert(HOST, self.host.clone());
+        if let Some(credentials) = &self.proxy_credentials {
+            lines.insert(PROXY_AUTHORIZATION, credentials.clone());
+        }
     }
 
     pub(super) fn traffic(&self) -> Traffic {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, PROXY_AUTHORIZATION, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use hyper::body::Incoming;
 use steady_core::id::RequestId;
@@ -36,11 +36,11 @@ pub(super) struct Exchange {
     text: Bytes,
 }
 
-const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version");
+pub(super) const PROTOCOL: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 /// Lines of an ordinary request, so that their map does not grow.
-const LINES: usize = 12;
+pub(super) const LINES: usize = 12;
 
 /// What was tried once more.
 #[derive(Default)]
@@ -58,14 +58,27 @@ enum Remedy {
 }
 
 /// The end of a request, and what is left of its stream.
-struct Ended {
-    end: Result<String, Unanswered>,
-    rest: Option<(Connection, Incoming)>,
+pub(super) struct Ended {
+    pub(super) end: Result<String, Unanswered>,
+    pub(super) rest: Option<(Connection, Incoming)>,
 }
 
 impl Ended {
-    fn without(end: Unanswered) -> Self {
+    pub(super) fn without(end: Unanswered) -> Self {
         Self { end: Err(end), rest: None }
+    }
+
+    /// Tells it to the link.
+    pub(super) async fn tell(self, id: RequestId, endpoint: &Endpoint, sink: &mpsc::Sender<Item>) {
+        let Self { end, rest } = self;
+        // The next request may follow the answer at once.
+        let rest = rest.and_then(|(connection, body)| endpoint.pool.keep_if_over(connection, body));
+        // Without its link nobody waits for it.
+        if sink.send(Item::Of(id, What::End(end))).await.is_ok()
+            && let Some((connection, body)) = rest
+        {
+            endpoint.pool.drain(connection, body).await;
+        }
     }
 }
 
@@ -88,18 +101,15 @@ impl Exchange {
         &self.id
     }
 
+    /// Whether it opens a session of an older revision.
+    pub(super) fn is_handshake(&self) -> bool {
+        *self.method == *method::INITIALIZE
+    }
+
     /// Carries it to its end. Dropping this closes its response stream.
     pub(super) async fn run(self, sink: mpsc::Sender<Item>) {
-        let Ended { end, rest } = self.answered(Some(&sink)).await;
-        // The next request may follow the answer at once.
-        let rest = rest.and_then(|(connection, body)| self.endpoint.pool.keep_if_over(connection, body));
-        let item = Item { id: self.id, what: What::End(end) };
-        // Without its link nobody waits for it.
-        if sink.send(item).await.is_ok()
-            && let Some((connection, body)) = rest
-        {
-            self.endpoint.pool.drain(connection, body).await;
-        }
+        let ended = self.answered(Some(&sink)).await;
+        ended.tell(self.id, &self.endpoint, &sink).await;
     }
 
     async fn answered(&self, sink: Option<&mpsc::Sender<Item>>) -> Ended {
@@ -131,6 +141,7 @@ impl Exchange {
                 limit: config.max_answer,
                 silence,
                 clock: &config.clock,
+                may_precede: Reader::of_this_request,
                 sink,
             };
             let Read { end, rest } = reader.read(response).await;
@@ -249,12 +260,9 @@ impl Exchange {
 
     /// The headers of rules H2 and H3.
     fn protocol_headers(&self, lines: &mut HeaderMap) -> Result<(), Box<str>> {
-        lines.insert(HOST, self.endpoint.host.clone());
+        self.endpoint.add_lines(lines);
         lines.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         lines.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        if let Some(credentials) = &self.endpoint.proxy_credentials {
-            lines.insert(PROXY_AUTHORIZATION, credentials.clone());
-        }
         let value = |header: &str, value: &str| {
             HeaderValue::from_str(value).map_err(|_| format!("{header} cannot be written as a header"))
         };

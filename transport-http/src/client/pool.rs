@@ -75,7 +75,7 @@ pub(super) struct Pool {
 /// A connection that carries one request. Dropping it closes it, and that request's stream.
 pub(super) struct Connection {
     sender: SendRequest<Full>,
-    _place: OwnedSemaphorePermit,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 /// Why a request has no response.
@@ -119,9 +119,25 @@ impl Pool {
 
     /// Sends a request and waits for the head of its response. A kept connection that turns out to be closed before
     /// anything was written is replaced.
-    pub(super) async fn send(&self, mut request: Request<Full>) -> Result<(Response<Incoming>, Connection), SendError> {
+    pub(super) async fn send(&self, request: Request<Full>) -> Result<(Response<Incoming>, Connection), SendError> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         let place = place.map_err(|_| SendError::NotSent("the client is closed".into()))?;
+        self.send_in(request, Some(place)).await
+    }
+
+    /// The same beside the limit: for what must not wait until a call has ended, since it is what ends it.
+    pub(super) async fn send_beside(
+        &self,
+        request: Request<Full>,
+    ) -> Result<(Response<Incoming>, Connection), SendError> {
+        self.send_in(request, None).await
+    }
+
+    async fn send_in(
+        &self,
+        mut request: Request<Full>,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Result<(Response<Incoming>, Connection), SendError> {
         loop {
             let kept = self.take();
             let reused = kept.is_some();

@@ -3,6 +3,7 @@
 mod calls;
 mod cancellation;
 mod clock;
+mod eras;
 #[path = "../forward_proxy/mod.rs"]
 mod forward_proxy;
 mod listens;
@@ -11,6 +12,8 @@ mod proxies;
 mod recovery;
 mod refusals;
 mod rows;
+mod session_rows;
+mod sessions;
 mod streams;
 mod support;
 mod tools;

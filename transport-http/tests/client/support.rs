@@ -117,10 +117,11 @@ fn read_request(stream: &mut impl BufRead) -> Option<(String, HeaderLines, Value
     while let Some((name, value)) = line()?.split_once(':') {
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
     }
-    let length = headers.iter().find(|(name, _)| name == "content-length");
-    let mut body = vec![0; length?.1.parse().ok()?];
+    let length = headers.iter().find(|(name, _)| name == "content-length").and_then(|(_, size)| size.parse().ok());
+    let mut body = vec![0; length.unwrap_or(0)];
     stream.read_exact(&mut body).ok()?;
-    Some((start, headers, serde_json::from_slice(&body).ok()?))
+    let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body).ok()? };
+    Some((start, headers, body))
 }
 
 /// A request, and the connection to answer on.

@@ -23,6 +23,7 @@ use crate::backoff::Jitter;
 use crate::client::Input;
 use crate::id::{RequestId, WireId};
 use crate::kernel::alarm::Alarm;
+use crate::kernel::engine::Eras;
 use crate::kernel::mutant;
 use crate::kernel::port::{BadFrame, Link, Received, Timer, Unanswered};
 use crate::kernel::sync::Arc;
@@ -81,6 +82,11 @@ impl<L: Link> Driver<L> {
     /// # Errors
     /// [`CallError::Params`] if no request could be built with these settings.
     pub fn new(config: ClientConfig, timer: StdArc<dyn Timer>, jitter: Jitter) -> Result<(Self, Caller), CallError> {
+        if config.eras == Eras::Legacy && config.probe.is_none() {
+            let what =
+                "`eras` allows only revisions that open with a handshake, which takes the probe's place: set `probe`";
+            return Err(CallError::Params(what.into()));
+        }
         let shared = Arc::new(Shared::new(config, timer, jitter)?);
         let caller = Caller::new(Arc::clone(&shared));
         let driver = Self {
@@ -241,7 +247,10 @@ impl<L: Link> Driver<L> {
     fn unanswered(&mut self, now: Instant, id: &RequestId, end: Unanswered) -> Result<(), LinkEnd> {
         if self.probe.as_ref().is_some_and(|probe| probe.id == *id) {
             return Err(LinkEnd::Failed(io::Error::other(match end {
-                Unanswered::NotSent(what) | Unanswered::Lost(what) | Unanswered::Refused(what) => String::from(what),
+                Unanswered::NotSent(what)
+                | Unanswered::Lost(what)
+                | Unanswered::Refused(what)
+                | Unanswered::NotSpoken(what) => String::from(what),
                 Unanswered::TooLong => "its answer to server/discover is too long".to_string(),
             })));
         }
@@ -250,7 +259,7 @@ impl<L: Link> Driver<L> {
         match end {
             Unanswered::NotSent(what) => state.lose_stream(now, Input::NotSent { wire }, what, self.generation),
             Unanswered::Lost(what) => state.lose_stream(now, Input::StreamLost { wire }, what, self.generation),
-            Unanswered::Refused(what) => state.answer(now, wire, Answer::Refused(what)),
+            Unanswered::Refused(what) | Unanswered::NotSpoken(what) => state.answer(now, wire, Answer::Refused(what)),
             Unanswered::TooLong => state.answer(now, wire, Answer::TooLong),
         }
         state.settle();
@@ -267,6 +276,7 @@ impl<L: Link> Driver<L> {
             if self.probe.is_none() {
                 self.outbox.fill::<L>(&self.shared);
                 self.outbox.closings().for_each(|id| link.close_stream(&id));
+                self.outbox.abandoned().for_each(|id| link.abandon(&id));
             }
             let all_sent = self.outbox.pending().is_empty();
             // Some links hold back what they take.

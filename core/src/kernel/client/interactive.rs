@@ -9,6 +9,8 @@ use super::caller::Caller;
 use super::error::CallError;
 use super::tools::Raw;
 use super::{Request, ToolResult};
+use crate::id::WireId;
+use crate::kernel::legacy::parked_call;
 use crate::mrtr::{self, Kind};
 
 /// How often a server may ask within one call.
@@ -24,6 +26,20 @@ pub struct InputAsked {
     pub kind: Kind,
     /// The parameters of the question, a JSON object.
     pub params: Raw,
+}
+
+/// A server of an older revision waits behind a demand for input. Dropping this tells it that nobody answers.
+struct Round<'a> {
+    caller: &'a Caller,
+    call: Option<WireId>,
+}
+
+impl Drop for Round<'_> {
+    fn drop(&mut self) {
+        if let Some(call) = self.call {
+            self.caller.shared.lock().abandon(call);
+        }
+    }
 }
 
 impl Caller {
@@ -42,13 +58,23 @@ impl Caller {
         let refused = |error: &dyn core::fmt::Display| CallError::Answer(error.to_string().into());
         let capabilities = &self.shared.config.capabilities;
         let mut next = request.clone();
+        let mut asked_by = None;
         for _ in 0..MAX_ROUNDS {
-            let result = self.call(next).await?;
+            let result = match self.call(next).await {
+                Ok(result) => result,
+                Err(error) => {
+                    if matches!(error, CallError::Full { .. } | CallError::FullBytes { .. }) {
+                        drop(Round { caller: self, call: asked_by });
+                    }
+                    return Err(error);
+                }
+            };
             let demand = match mrtr::read_result(request.method(), capabilities, result.get()) {
                 Ok(mrtr::Outcome::Final) => return Ok(result),
                 Ok(mrtr::Outcome::Input(demand)) => demand,
                 Err(error) => return Err(refused(&error)),
             };
+            let mut round = Round { caller: self, call: parked_call(result.get()) };
             let mut answers = Vec::new();
             for asked in &demand.requests {
                 let key: Box<str> = asked.key.as_ref().into();
@@ -60,7 +86,9 @@ impl Caller {
             // It was sent, so it has parameters.
             let params = demand.retry_params(request.params().unwrap_or("{}"), &answers);
             next = request.with_params(params.map_err(|error| CallError::Params(error.to_string().into()))?);
+            asked_by = round.call.take();
         }
+        drop(Round { caller: self, call: asked_by });
         Err(CallError::Answer("the server asks for input without an end".into()))
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Outbox {
     requests: Vec<(WireId, usize)>,
     /// Requests whose streams are to be closed: all of them are written.
     closings: Vec<WireId>,
+    /// Calls that the application does not go on with.
+    abandoned: Vec<WireId>,
     /// Where the messages that are not written whole end.
     ends: VecDeque<usize>,
     taken: Vec<ForLink>,
@@ -40,6 +42,11 @@ impl Outbox {
         self.closings.drain(..).map(request::id)
     }
 
+    /// Takes the calls that the application does not go on with.
+    pub(super) fn abandoned(&mut self) -> impl Iterator<Item = RequestId> + '_ {
+        self.abandoned.drain(..).map(request::id)
+    }
+
     /// Takes messages, if all that was taken before is written.
     pub(super) fn fill<L: Link>(&mut self, shared: &Shared) {
         if !self.pending().is_empty() {
@@ -53,7 +60,7 @@ impl Outbox {
         {
             size += match &message {
                 ForLink::Request(_, payload) => payload.size(),
-                ForLink::Cancellation(..) | ForLink::Listen(..) | ForLink::Close(_) => 100,
+                ForLink::Cancellation(..) | ForLink::Listen(..) | ForLink::Close(_) | ForLink::Abandon(_) => 100,
             };
             self.taken.push(message);
         }
@@ -64,14 +71,15 @@ impl Outbox {
     }
 
     fn encode<L: Link>(&mut self, message: ForLink, shared: &Shared) {
-        if let ForLink::Close(wire) = message {
-            self.closings.push(wire);
-            return;
+        match message {
+            ForLink::Close(wire) => return self.closings.push(wire),
+            ForLink::Abandon(wire) => return self.abandoned.push(wire),
+            ForLink::Request(..) | ForLink::Cancellation(..) | ForLink::Listen(_) => {}
         }
         let start = self.bytes.len();
         self.bytes.extend_from_slice(L::BEFORE);
         match message {
-            ForLink::Close(_) => {}
+            ForLink::Close(_) | ForLink::Abandon(_) => {}
             ForLink::Request(wire, payload) => {
                 self.requests.push((wire, start));
                 payload.encode(&mut self.bytes, &mut self.scratch, wire);

@@ -3,7 +3,7 @@
 mod link;
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::ToString;
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
@@ -52,6 +52,8 @@ pub(super) struct State {
     pub(super) listens: BTreeMap<SubscriptionId, Arc<Inbox>>,
     /// Why calls were given up whose signal still waits for the link.
     reasons: BTreeMap<WireId, Box<str>>,
+    /// Calls that wait for input which they do not get. Bounded where they are added.
+    abandoned: VecDeque<WireId>,
     /// The attempt that was handed to a link last, and the last one of the links before: ids only grow.
     newest_out: Option<WireId>,
     lost_with_link: Option<WireId>,
@@ -334,6 +336,7 @@ impl Shared {
             calls: BTreeMap::new(),
             listens: BTreeMap::new(),
             reasons: BTreeMap::new(),
+            abandoned: VecDeque::new(),
             newest_out: None,
             lost_with_link: None,
             bytes: 0,

@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
-use crate::id::RequestId;
+use crate::id::{RequestId, WireId};
+use crate::kernel::port::{Lapse, Unanswered};
 use crate::legacy::{Revision, ask, method as legacy};
 use crate::mrtr::{Kind, METHODS};
 use crate::rpc::scan::{MAX_NESTING, Scanner};
@@ -38,14 +39,38 @@ pub(super) struct Calls {
 }
 
 /// A call that was answered by a demand for input.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Parked {
+    /// The question that is out.
+    question: RequestId,
     /// Questions that came after the one that is out.
     more: VecDeque<(RequestId, String, String)>,
-    /// The final answer, if it came all the same: its member and its text.
-    done: Option<(&'static str, String)>,
+    /// Its end, if it came all the same.
+    done: Option<Done>,
 }
 
+#[derive(Debug)]
+enum Done {
+    /// The final answer: its member and its text.
+    Answer(&'static str, String),
+    /// There will be none.
+    None(Unanswered),
+}
+
+/// What the loop is to read.
+#[derive(Debug)]
+pub(super) enum Ready {
+    Message(String),
+    Unanswered(RequestId, Unanswered),
+}
+
+impl From<String> for Ready {
+    fn from(text: String) -> Self {
+        Self::Message(text)
+    }
+}
+
+type In = VecDeque<Ready>;
 type Out = Vec<Vec<u8>>;
 
 impl Calls {
@@ -55,7 +80,7 @@ impl Calls {
     }
 
     /// A message of the client. What is for the server goes to `say`, what is answered here to `ready`.
-    pub(super) fn say(&mut self, message: &str, ready: &mut VecDeque<String>, say: &mut Out) {
+    pub(super) fn say(&mut self, message: &str, ready: &mut In, say: &mut Out) {
         match rpc::parse(message) {
             Ok(Message::Request { id: RequestId::Integer(id), method, params }) => {
                 self.request(id, &method, params.map_or("{}", RawValue::get), ready, say);
@@ -68,12 +93,12 @@ impl Calls {
         }
     }
 
-    fn request(&mut self, id: i64, name: &str, params: &str, ready: &mut VecDeque<String>, say: &mut Out) {
+    fn request(&mut self, id: i64, name: &str, params: &str, ready: &mut In, say: &mut Out) {
         match name {
-            method::DISCOVER => ready.push_back(result(id, &self.discovered)),
+            method::DISCOVER => ready.push_back(result(id, &self.discovered).into()),
             method::LISTEN => self.listen(id, params, ready, say),
             task if task.starts_with("tasks/") => {
-                ready.push_back(error(id, &RpcError::method_not_found(task)));
+                ready.push_back(error(id, &RpcError::method_not_found(task)).into());
             }
             _ => {
                 let state = members(params, &["requestState"]).and_then(|[state]| text(state?));
@@ -91,57 +116,114 @@ impl Calls {
     }
 
     /// The application answered: the call goes on under its new id.
-    fn next_round(
-        &mut self,
-        id: i64,
-        (call, question): (i64, RequestId),
-        params: &str,
-        ready: &mut VecDeque<String>,
-        say: &mut Out,
-    ) {
+    fn next_round(&mut self, id: i64, (call, question): (i64, RequestId), params: &str, ready: &mut In, say: &mut Out) {
         let Some(parked) = self.parked.remove(&call) else {
             let gone = RpcError::invalid_params("the call that this continues is not in progress any more");
-            return ready.push_back(error(id, &gone));
+            return ready.push_back(error(id, &gone).into());
         };
-        let answer = members(params, &["inputResponses"]).and_then(|[all]| members(all?, &[QUESTION]));
+        let Parked { more, done, .. } = parked;
+        let done = match done {
+            None => None,
+            Some(Done::Answer(member, text)) => Some(answer(id, member, &text).into()),
+            // Nobody is there who waits for what the application said.
+            Some(Done::None(end)) => return ready.push_back(Ready::Unanswered(id.into(), end)),
+        };
+        let given = members(params, &["inputResponses"]).and_then(|[all]| members(all?, &[QUESTION]));
         let mut text = Vec::new();
-        match answer {
-            Some([Some(answer)]) => encode::result(&mut text, &question, answer),
+        match given {
+            Some([Some(given)]) => encode::result(&mut text, &question, given),
             Some([None]) | None => {
                 encode::error(&mut text, Some(&question), &RpcError::internal("the application gave no answer"));
             }
         }
         say.push(text);
-        self.running.insert(call, id);
-        let Parked { more, done } = parked;
-        for (question, name, params) in more {
-            self.ask(question, &name, &params, ready, say);
+        if let Some(done) = done {
+            let over = RpcError::internal("the call that is asked for has ended");
+            say.extend(more.iter().map(|(question, _, _)| refusal(question, &over)));
+            return ready.push_back(done);
         }
-        if let Some((member, text)) = done {
-            let id = self.running.remove(&call).unwrap_or(id);
-            ready.push_back(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{member}\":{text}}}"));
+        self.running.insert(call, id);
+        for (question, name, params) in more {
+            self.ask(Some(call), question, &name, &params, ready, say);
         }
     }
 
     fn cancel(&mut self, params: &str, say: &mut Out) {
         let Some(cancellation) = rpc::read_cancellation(params) else { return };
         let RequestId::Integer(id) = cancellation.id else { return };
+        let _told = self.give_up(id, cancellation.reason.as_deref(), say);
+    }
+
+    /// Nobody waits for this any more, which the server is told by a message of its own: a hang-up says nothing to it. The
+    /// id by which it knows the call; none for a listen.
+    pub(super) fn give_up(&mut self, id: i64, reason: Option<&str>, say: &mut Out) -> Option<RequestId> {
         if let Some(filter) = self.listens.remove(&id) {
-            return self.watch(legacy::UNSUBSCRIBE, &filter, say);
+            self.watch(legacy::UNSUBSCRIBE, &filter, say);
+            return None;
         }
         let call = self.running.iter().find(|(_, now)| **now == id).map_or(id, |(call, _)| *call);
         self.running.remove(&call);
         let mut text = Vec::new();
-        encode::cancelled(&mut text, &call.into(), cancellation.reason.as_deref());
+        encode::cancelled(&mut text, &call.into(), reason);
         say.push(text);
+        Some(call.into())
+    }
+
+    /// The application does not go on with a call that waits for its answer. The id by which the server knows the call, if
+    /// it is still busy with it.
+    pub(super) fn abandon(&mut self, call: i64, say: &mut Out) -> Option<RequestId> {
+        let Parked { question, more, done } = self.parked.remove(&call)?;
+        if matches!(done, Some(Done::None(_))) {
+            return None;
+        }
+        let nobody = RpcError::internal("the application gave no answer");
+        say.push(refusal(&question, &nobody));
+        say.extend(more.iter().map(|(question, _, _)| refusal(question, &nobody)));
+        if done.is_some() {
+            return None;
+        }
+        let mut text = Vec::new();
+        encode::cancelled(&mut text, &call.into(), Some("the application gave no answer"));
+        say.push(text);
+        Some(call.into())
+    }
+
+    /// Notifications may be missed: the listens are lost, and the loop asks for them again and reads what they cover. Of a
+    /// session that is over, the questions are.
+    pub(super) fn lapse(&mut self, lapse: Lapse, ready: &mut In) {
+        match lapse {
+            Lapse::Notices => {
+                let lost = || Unanswered::Lost("the server's stream of notifications was lost".into());
+                let listens = core::mem::take(&mut self.listens);
+                ready.extend(listens.into_keys().map(|id| Ready::Unanswered(id.into(), lost())));
+            }
+            // What the application answers would reach a session that has not asked, perhaps as the answer to another question.
+            Lapse::Session => self.parked.values_mut().for_each(|parked| {
+                let lost = || Done::None(Unanswered::Lost("the server has forgotten the session".into()));
+                parked.done.get_or_insert_with(lost);
+            }),
+        }
+    }
+
+    /// A stream ended without the answer to its request.
+    pub(super) fn unanswered(&mut self, id: &RequestId, end: Unanswered, ready: &mut In) {
+        // One of the adapter itself is missed by nobody.
+        let RequestId::Integer(id) = *id else { return };
+        match self.parked.get_mut(&id) {
+            Some(parked) => parked.done = Some(Done::None(end)),
+            None => {
+                let now = self.running.remove(&id).unwrap_or(id);
+                ready.push_back(Ready::Unanswered(now.into(), end));
+            }
+        }
     }
 
     /// A listen exists here only: the server says everything to everybody, but for single resources.
-    fn listen(&mut self, id: i64, params: &str, ready: &mut VecDeque<String>, say: &mut Out) {
+    fn listen(&mut self, id: i64, params: &str, ready: &mut In, say: &mut Out) {
         let filter = members(params, &["notifications"]).and_then(|[filter]| filter).unwrap_or("{}");
         self.watch(legacy::SUBSCRIBE, filter, say);
         let stamped = format!("{{\"notifications\":{filter},\"_meta\":{{\"{STAMP}\":{id}}}}}");
-        ready.push_back(notification(method::ACKNOWLEDGED, &stamped));
+        ready.push_back(notification(method::ACKNOWLEDGED, &stamped).into());
         self.listens.insert(id, filter.to_string());
     }
 
@@ -157,11 +239,11 @@ impl Calls {
         }
     }
 
-    /// A message of the server.
-    pub(super) fn hear(&mut self, message: &str, ready: &mut VecDeque<String>, say: &mut Out) {
+    /// A message of the server; `stream`: the request on whose own stream it came, if it has one.
+    pub(super) fn hear(&mut self, message: &str, stream: Option<i64>, ready: &mut In, say: &mut Out) {
         match rpc::parse(message) {
             Ok(Message::Request { id, method, params }) => {
-                self.ask(id, &method, params.map_or("{}", RawValue::get), ready, say);
+                self.ask(stream, id, &method, params.map_or("{}", RawValue::get), ready, say);
             }
             Ok(Message::Response { id: Some(RequestId::Integer(id)), body }) => {
                 let (member, text) = match body {
@@ -169,14 +251,14 @@ impl Calls {
                     rpc::Body::Error(error) => ("error", error.get()),
                 };
                 if let Some(parked) = self.parked.get_mut(&id) {
-                    parked.done = Some((member, text.into()));
+                    parked.done = Some(Done::Answer(member, text.into()));
                     return;
                 }
                 match self.running.remove(&id) {
                     Some(now) if now != id => {
-                        ready.push_back(format!("{{\"jsonrpc\":\"2.0\",\"id\":{now},\"{member}\":{text}}}"));
+                        ready.push_back(answer(now, member, text).into());
                     }
-                    Some(_) | None => ready.push_back(message.into()),
+                    Some(_) | None => ready.push_back(String::from(message).into()),
                 }
             }
             // An answer to a request of the adapter itself.
@@ -185,11 +267,11 @@ impl Calls {
                 self.notified(&method, params.map_or("{}", RawValue::get), message, ready);
             }
             // The loop counts it.
-            Ok(Message::Response { id: None, .. }) | Err(_) => ready.push_back(message.into()),
+            Ok(Message::Response { id: None, .. }) | Err(_) => ready.push_back(String::from(message).into()),
         }
     }
 
-    fn notified(&self, name: &str, params: &str, message: &str, ready: &mut VecDeque<String>) {
+    fn notified(&self, name: &str, params: &str, message: &str, ready: &mut In) {
         let listed = match name {
             "notifications/tools/list_changed" => "toolsListChanged",
             "notifications/prompts/list_changed" => "promptsListChanged",
@@ -202,14 +284,14 @@ impl Calls {
             method::PROGRESS => return self.progress(params, message, ready),
             // A question that its server takes back: its answer will be ignored there.
             method::CANCELLED => return,
-            _ => return ready.push_back(message.into()),
+            _ => return ready.push_back(String::from(message).into()),
         };
         let wanted = |filter: &str| members(filter, &[listed]).is_some_and(|[wanted]| wanted == Some("true"));
         self.stamp(name, params, wanted, ready);
     }
 
     /// Hands a change to each listen that asked for it, as the modern revision has it (rule L2).
-    fn stamp(&self, name: &str, params: &str, wants: impl Fn(&str) -> bool, ready: &mut VecDeque<String>) {
+    fn stamp(&self, name: &str, params: &str, wants: impl Fn(&str) -> bool, ready: &mut In) {
         for id in self.listens.iter().filter(|(_, filter)| wants(filter)).map(|(id, _)| id) {
             let mut stamped = format!("{{\"_meta\":{{\"{STAMP}\":{id}}}");
             let _object = Scanner::new(params, MAX_NESTING).object(|member, scanner| {
@@ -223,15 +305,15 @@ impl Calls {
                 Ok(())
             });
             stamped.push('}');
-            ready.push_back(notification(name, &stamped));
+            ready.push_back(notification(name, &stamped).into());
         }
     }
 
     /// Progress of a call that goes on under another id.
-    fn progress(&self, params: &str, message: &str, ready: &mut VecDeque<String>) {
+    fn progress(&self, params: &str, message: &str, ready: &mut In) {
         let token = members(params, &["progressToken"]).and_then(|[token]| token?.parse::<i64>().ok());
         let now = token.and_then(|token| self.running.get(&token).filter(|now| **now != token));
-        let Some(now) = now else { return ready.push_back(message.into()) };
+        let Some(now) = now else { return ready.push_back(String::from(message).into()) };
         let mut renamed = format!("{{\"progressToken\":{now}");
         let _object = Scanner::new(params, MAX_NESTING).object(|member, scanner| {
             let value = scanner.value()?;
@@ -244,23 +326,27 @@ impl Calls {
             Ok(())
         });
         renamed.push('}');
-        ready.push_back(notification(method::PROGRESS, &renamed));
+        ready.push_back(notification(method::PROGRESS, &renamed).into());
     }
 
     /// A question of the server: a demand for input, as the modern revision has it, or a refusal.
-    fn ask(&mut self, id: RequestId, name: &str, params: &str, ready: &mut VecDeque<String>, say: &mut Out) {
-        let mut text = Vec::new();
+    fn ask(&mut self, stream: Option<i64>, id: RequestId, name: &str, params: &str, ready: &mut In, say: &mut Out) {
         if name == legacy::PING {
+            let mut text = Vec::new();
             encode::result(&mut text, &id, "{}");
             return say.push(text);
         }
-        let kind = Kind::of(name, Some(params));
-        let refusal = match kind {
+        // Where nothing tells whose question it is, it goes to the newest call.
+        let running = stream.or_else(|| self.running.last_key_value().map(|(call, _)| *call));
+        let running = running.filter(|call| self.running.contains_key(call));
+        let parked = stream.or_else(|| self.parked.last_key_value().map(|(call, _)| *call));
+        let parked = parked.filter(|call| self.parked.contains_key(call));
+        let refused = match Kind::of(name, Some(params)) {
             None => Some(RpcError::new(code::METHOD_NOT_FOUND, format!("this client has no method {name:?}"))),
             Some(kind) if !ask::can_ask(self.revision, &self.capabilities, kind) => {
                 Some(RpcError::new(code::METHOD_NOT_FOUND, format!("this client did not declare {}", kind.required())))
             }
-            Some(_) if self.running.is_empty() && self.parked.is_empty() => {
+            Some(_) if running.is_none() && parked.is_none() => {
                 Some(RpcError::internal("no call is in progress whose caller could be asked"))
             }
             Some(_) if self.parked.values().map(|parked| 1 + parked.more.len()).sum::<usize>() >= MAX_QUESTIONS => {
@@ -268,26 +354,25 @@ impl Calls {
             }
             Some(_) => None,
         };
-        if let Some(refusal) = refusal {
-            encode::error(&mut text, Some(&id), &refusal);
-            return say.push(text);
+        if let Some(error) = refused {
+            return say.push(refusal(&id, &error));
         }
-        let Some((call, now)) = self.running.pop_last() else {
-            if let Some(mut parked) = self.parked.last_entry() {
-                parked.get_mut().more.push_back((id, name.into(), params.into()));
+        let Some((call, now)) = running.and_then(|call| self.running.remove_entry(&call)) else {
+            if let Some(parked) = parked.and_then(|call| self.parked.get_mut(&call)) {
+                parked.more.push_back((id, name.into(), params.into()));
             }
             return;
         };
-        self.parked.insert(call, Parked::default());
         let mut question = Vec::new();
         encode::id(&mut question, &id);
+        self.parked.insert(call, Parked { question: id, more: VecDeque::new(), done: None });
         let mut state = Vec::new();
         encode::string(&mut state, &format!("{STATE}{call}:{}", String::from_utf8_lossy(&question)));
         let demand = format!(
             "{{\"resultType\":\"input_required\",\"inputRequests\":{{\"{QUESTION}\":{{\"method\":\"{name}\",\"params\":{params}}}}},\"requestState\":{}}}",
             String::from_utf8_lossy(&state)
         );
-        ready.push_back(result(now, &demand));
+        ready.push_back(result(now, &demand).into());
     }
 
     /// The id under which the client knows a call whose answer came.
@@ -307,6 +392,13 @@ const STAMP: &str = "io.modelcontextprotocol/subscriptionId";
 fn round(state: &str) -> Option<(i64, RequestId)> {
     let (call, question) = state.strip_prefix(STATE)?.split_once(':')?;
     Some((call.parse().ok()?, rpc::request_id(question)?))
+}
+
+/// The call that waits behind this demand for input, if that is one of this adapter.
+pub(in crate::kernel) fn parked_call(demand: &str) -> Option<WireId> {
+    let [state] = members(demand, &["requestState"])?;
+    let (call, _) = round(&text(state?)?)?;
+    u64::try_from(call).ok().map(WireId::new)
 }
 
 /// Parameters without the metadata that only the modern revision has.
@@ -364,6 +456,17 @@ fn error(id: i64, error: &RpcError) -> String {
     let mut text = Vec::new();
     encode::error(&mut text, Some(&id.into()), error);
     String::from_utf8(text).unwrap_or_default()
+}
+
+fn answer(id: i64, member: &str, text: &str) -> String {
+    format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{member}\":{text}}}")
+}
+
+/// What a server is told whose question is not answered.
+fn refusal(question: &RequestId, error: &RpcError) -> Vec<u8> {
+    let mut text = Vec::new();
+    encode::error(&mut text, Some(question), error);
+    text
 }
 
 fn notification(name: &str, params: &str) -> String {

@@ -5,12 +5,13 @@
 //! ```
 //!
 //! The loop's `server/discover` is the probe. Its result, or an error that only the modern revision has, says that the
-//! server is modern, and from then on every byte passes as it is. Anything else, or silence, is followed by `initialize`;
-//! what the server says of itself there becomes the answer to the probe. The era holds as long as the link.
+//! server is modern, and from then on every byte passes as it is. Anything else is followed by `initialize`, and so is
+//! silence where a link has one server for its life; what the server says of itself there becomes the answer to the probe.
+//! The era holds as long as the link.
 //!
 //! A question of such a server ends the call that it belongs to with a demand for input, as the modern revision has it; the
-//! call's next round carries the answer, and takes over what the server still sends for the first. On a link that is shared
-//! by all calls nothing says which call a question belongs to: it goes to the newest that may be asked.
+//! call's next round carries the answer, and takes over what the server still sends for the first. Where calls have no
+//! streams of their own, nothing says which call a question belongs to: it goes to the newest that may be asked.
 
 use alloc::collections::VecDeque;
 use alloc::string::String;
@@ -20,10 +21,10 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
 
-use super::calls::Calls;
+use super::calls::{Calls, Ready};
 use crate::id::RequestId;
 use crate::kernel::engine::Eras;
-use crate::kernel::port::{BoxFuture, Link, Received, Timer};
+use crate::kernel::port::{BoxFuture, Lapse, Link, Received, Timer, Unanswered};
 use crate::legacy::{Revision, method as legacy};
 use crate::rpc::{self, Body, Message, PROTOCOL_VERSION, RpcError, code, encode, members, method, text};
 
@@ -34,13 +35,14 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub struct EraLink<L> {
     inner: L,
     eras: Eras,
-    timer: StdArc<dyn Timer>,
+    /// Measures the patience with a silent server; none where silence says nothing.
+    timer: Option<StdArc<dyn Timer>>,
     state: State,
     /// What waits to be written to the server.
     out: Vec<u8>,
     written: usize,
     /// What waits to be read by the loop.
-    ready: VecDeque<String>,
+    ready: VecDeque<Ready>,
     /// What is lent to it.
     current: String,
 }
@@ -50,7 +52,7 @@ enum State {
     Fresh,
     Probing {
         probe: Probe,
-        patience: BoxFuture<()>,
+        patience: Option<BoxFuture<()>>,
     },
     Shaking {
         probe: Probe,
@@ -72,11 +74,19 @@ struct Probe {
 const HANDSHAKE: &str = "initialize";
 
 impl<L: Link> EraLink<L> {
-    /// Over this link. `eras`: which are spoken.
+    /// Over this link, whose server is the same all the time. `eras`: which are spoken.
     pub fn new(inner: L, eras: Eras, timer: StdArc<dyn Timer>) -> Self {
-        let state = if eras == Eras::Modern { State::Modern } else { State::Fresh };
+        Self::over(inner, eras, Some(timer))
+    }
+
+    /// Over a link on which each request has an end of its own, so that silence is no answer.
+    pub fn over_streams(inner: L, eras: Eras) -> Self {
+        Self::over(inner, eras, None)
+    }
+
+    fn over(inner: L, eras: Eras, timer: Option<StdArc<dyn Timer>>) -> Self {
         let (out, ready, current) = (Vec::new(), VecDeque::new(), String::new());
-        Self { inner, eras, timer, state, out, written: 0, ready, current }
+        Self { inner, eras, timer, state: State::Fresh, out, written: 0, ready, current }
     }
 
     /// The link below.
@@ -93,6 +103,12 @@ impl<L: Link> EraLink<L> {
         );
         self.say(|out| encode::request(out, &HANDSHAKE.into(), method::INITIALIZE, &params));
         self.state = State::Shaking { probe };
+    }
+
+    fn lapse(&mut self, lapse: Lapse) {
+        if let State::Legacy(calls) = &mut self.state {
+            calls.lapse(lapse, &mut self.ready);
+        }
     }
 
     fn say(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
@@ -123,7 +139,7 @@ impl<L: Link> EraLink<L> {
         match (message, &self.state) {
             (Message::Response { id: Some(id), body }, State::Probing { probe, .. }) if id == probe.id => {
                 let probe = probe.clone();
-                if is_modern(&body) {
+                if is_modern(&body) || self.eras == Eras::Modern {
                     self.state = State::Modern;
                     return true;
                 }
@@ -136,7 +152,9 @@ impl<L: Link> EraLink<L> {
                 false
             }
             // One that could not read the probe says so without its id.
-            (Message::Response { id: None, body: Body::Error(_) }, State::Probing { probe, .. }) => {
+            (Message::Response { id: None, body: Body::Error(_) }, State::Probing { probe, .. })
+                if self.eras != Eras::Modern =>
+            {
                 let probe = probe.clone();
                 self.shake(probe);
                 false
@@ -157,14 +175,49 @@ impl<L: Link> EraLink<L> {
         }
     }
 
+    /// A request ended without an answer: what of it the loop is to read.
+    fn unanswered(&mut self, id: RequestId, end: Unanswered) {
+        match &mut self.state {
+            State::Legacy(calls) => calls.unanswered(&id, end, &mut self.ready),
+            State::Probing { probe, .. } if probe.id == id => {
+                let probe = probe.clone();
+                match end {
+                    Unanswered::NotSpoken(what) if self.eras == Eras::Modern => {
+                        let what = alloc::format!(
+                            "{what}: the server speaks an older revision than {PROTOCOL_VERSION}, and `eras` allows only the modern one"
+                        );
+                        self.ready.push_back(Ready::Unanswered(id, Unanswered::Refused(what.into())));
+                    }
+                    Unanswered::NotSpoken(_) => self.shake(probe),
+                    other @ (Unanswered::NotSent(_)
+                    | Unanswered::Lost(_)
+                    | Unanswered::Refused(_)
+                    | Unanswered::TooLong) => self.ready.push_back(Ready::Unanswered(id, other)),
+                }
+            }
+            State::Shaking { probe } if id == HANDSHAKE.into() => {
+                let probe = probe.id.clone();
+                self.ready.push_back(Ready::Unanswered(probe, end));
+            }
+            State::Fresh | State::Probing { .. } | State::Shaking { .. } | State::Modern => {
+                self.ready.push_back(Ready::Unanswered(id, end));
+            }
+        }
+    }
+
     /// The server answered the handshake: the probe is answered with what it said.
     fn shaken(&mut self, probe: &Probe, body: &Body<'_>) {
         let mut answer = Vec::new();
         let refused = |answer: &mut Vec<u8>, error: &RpcError| encode::error(answer, Some(&probe.id), error);
         match body {
             Body::Error(error) => {
-                let error = super::session::read_error(error);
-                refused(&mut answer, &error);
+                let mut refusal = super::session::read_error(error);
+                let data = members(error.get(), &["data"]).and_then(|[data]| data);
+                let supported = data.and_then(|data| members(data, &["supported"])).and_then(|[supported]| supported);
+                if let Some(supported) = supported {
+                    refusal.message = alloc::format!("{} It supports {supported}.", refusal.message).into();
+                }
+                refused(&mut answer, &refusal);
             }
             Body::Result(result) => match discovered(result.get()) {
                 Ok((revision, result)) => {
@@ -178,7 +231,14 @@ impl<L: Link> EraLink<L> {
                 }
             },
         }
-        self.ready.push_back(String::from_utf8(answer).unwrap_or_default());
+        self.ready.push_back(String::from_utf8(answer).unwrap_or_default().into());
+    }
+}
+
+const fn integer(id: &RequestId) -> Option<i64> {
+    match id {
+        RequestId::Integer(id) => Some(*id),
+        RequestId::String(_) => None,
     }
 }
 
@@ -246,11 +306,15 @@ impl<L: Link> Link for EraLink<L> {
             return self.inner.poll_recv(cx);
         }
         loop {
-            if let Some(ready) = self.ready.pop_front() {
-                self.current = ready;
-                return Poll::Ready(Received::Message(&self.current));
+            match self.ready.pop_front() {
+                Some(Ready::Message(text)) => {
+                    self.current = text;
+                    return Poll::Ready(Received::Message(&self.current));
+                }
+                Some(Ready::Unanswered(id, end)) => return Poll::Ready(Received::Unanswered(id, end)),
+                None => {}
             }
-            if let State::Probing { probe, patience } = &mut self.state
+            if let State::Probing { probe, patience: Some(patience) } = &mut self.state
                 && patience.as_mut().poll(cx).is_ready()
             {
                 let probe = probe.clone();
@@ -259,16 +323,28 @@ impl<L: Link> Link for EraLink<L> {
                 cx.waker().wake_by_ref();
             }
             let message = match self.inner.poll_recv(cx) {
-                Poll::Pending => return Poll::Pending,
+                Poll::Pending => match self.inner.lapsed() {
+                    None => return Poll::Pending,
+                    Some(lapse) => {
+                        self.lapse(lapse);
+                        continue;
+                    }
+                },
                 Poll::Ready(Received::Message(text)) => String::from(text),
+                Poll::Ready(Received::Unanswered(id, end)) => {
+                    self.unanswered(id, end);
+                    // It may be followed by something to write.
+                    cx.waker().wake_by_ref();
+                    continue;
+                }
                 Poll::Ready(Received::Bad(bad)) => return Poll::Ready(Received::Bad(bad)),
-                Poll::Ready(Received::Unanswered(id, end)) => return Poll::Ready(Received::Unanswered(id, end)),
                 Poll::Ready(Received::Closed) => return Poll::Ready(Received::Closed),
                 Poll::Ready(Received::Failed(error)) => return Poll::Ready(Received::Failed(error)),
             };
             if let State::Legacy(calls) = &mut self.state {
+                let stream = self.inner.stream().and_then(integer);
                 let mut say = Vec::new();
-                calls.hear(&message, &mut self.ready, &mut say);
+                calls.hear(&message, stream, &mut self.ready, &mut say);
                 say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
             } else if self.hear_first(&message) {
                 self.current = message;
@@ -286,7 +362,24 @@ impl<L: Link> Link for EraLink<L> {
     }
 
     fn close_stream(&mut self, request: &RequestId) {
-        self.inner.close_stream(request);
+        let State::Legacy(calls) = &mut self.state else { return self.inner.close_stream(request) };
+        let mut say = Vec::new();
+        // Those of the loop are numbers.
+        let call = integer(request).and_then(|id| calls.give_up(id, None, &mut say));
+        say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
+        if let Some(call) = call {
+            self.inner.close_stream(&call);
+        }
+    }
+
+    fn abandon(&mut self, call: &RequestId) {
+        let State::Legacy(calls) = &mut self.state else { return };
+        let mut say = Vec::new();
+        let call = integer(call).and_then(|id| calls.abandon(id, &mut say));
+        say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
+        if let Some(call) = call {
+            self.inner.close_stream(&call);
+        }
     }
 
     fn poll_ahead(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -329,7 +422,8 @@ impl<L: Link> Link for EraLink<L> {
             Some(probe) if self.eras == Eras::Legacy => self.shake(probe),
             Some(probe) => {
                 self.say(|out| out.extend_from_slice(message.as_bytes()));
-                let patience = self.timer.sleep_until(self.timer.now() + PATIENCE);
+                let timer = self.timer.as_ref().filter(|_| self.eras != Eras::Modern);
+                let patience = timer.map(|timer| timer.sleep_until(timer.now() + PATIENCE));
                 self.state = State::Probing { probe, patience };
                 // Its patience is watched where messages are read.
                 cx.waker().wake_by_ref();

@@ -215,6 +215,35 @@ fn a_question_of_the_server_is_a_demand_for_input_and_its_answer_goes_back() {
 }
 
 #[test]
+fn a_question_that_the_application_leaves_is_refused_and_its_call_cancelled() {
+    let question =
+        json!({"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"?","requestedSchema":{}}});
+    for answers in [true, false] {
+        let mut client = Client::shaken("2025-11-25", r#"{"elicitation":{}}"#);
+        let caller = client.caller.clone();
+        let request = Request::raw("tools/call", r#"{"name":"t"}"#);
+        let mut call = Box::pin(caller.call_with_input(request, |_| async move {
+            if !answers {
+                std::future::pending::<()>().await;
+            }
+            None
+        }));
+        assert!(now(call.as_mut()).is_none());
+        let sent = client.read().remove(0);
+        client.say(&question);
+        assert_eq!(now(call.as_mut()).is_some(), answers);
+        drop(call);
+        let said = client.read();
+        assert_eq!((&said[0]["id"], &said[0]["error"]["code"]), (&json!("q"), &json!(-32603)));
+        assert_eq!(
+            (&said[1]["method"], &said[1]["params"]["requestId"]),
+            (&json!("notifications/cancelled"), &sent["id"])
+        );
+        assert_eq!(said.len(), 2);
+    }
+}
+
+#[test]
 fn a_question_that_nobody_can_answer_is_refused_with_the_reason() {
     let mut client = Client::shaken("2025-11-25", r#"{"roots":{}}"#);
     let ask = |id: u32, method: &str| json!({"jsonrpc":"2.0","id":id,"method":method,"params":{}});

@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha256};
 use steady_core::idempotency::{Key, Scope};
 use tokio_postgres::Row;
+use tokio_postgres::error::SqlState;
 
 use super::Place;
 use crate::error::LedgerError;
@@ -90,7 +91,15 @@ pub(super) async fn lock_line(wire: &Wire, target: &str, ordering_key: &str) -> 
     Ok(())
 }
 
-/// Adds a message. Its line is locked.
+/// For a transaction that sees one moment: gives it up if the head of a line that it sees is not what it was any more.
+pub(super) async fn pin_head(wire: &Wire, target: &str, ordering_key: &str) -> Result<(), LedgerError> {
+    let sql = "SELECT 1 FROM ledger_outbox WHERE target = $1 AND ordering_key = $2 AND head FOR UPDATE";
+    wire.first(sql, args![target => TEXT, ordering_key => TEXT]).await?;
+    Ok(())
+}
+
+/// Adds a message. Its line is locked. A second head means that this transaction sees one moment, and there was none then:
+/// it has to begin again.
 pub(super) async fn insert(
     wire: &Wire,
     call: &Call,
@@ -110,8 +119,10 @@ pub(super) async fn insert(
         &*message.target => TEXT, ordering_key => TEXT, &message.payload[..] => BYTEA, message.deadline => INT8,
         now => INT8,
     ];
-    wire.run(sql, values).await?;
-    Ok(())
+    match wire.run(sql, values).await {
+        Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => Err(LedgerError::Busy { operation: None }),
+        done => Ok(done.map(drop)?),
+    }
 }
 
 /// The message of this key at this place, locked with its line.

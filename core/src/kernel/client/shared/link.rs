@@ -14,18 +14,26 @@ use crate::id::WireId;
 use crate::subscription::RecoveryPlan;
 use crate::time::Instant;
 
+/// Calls given up between two rounds that wait for the link; the server hears of no more, and its own clocks end them.
+const ABANDONED: usize = 1024;
+
 /// A message for the link.
 pub(in crate::kernel::client) enum ForLink {
     Request(WireId, StdArc<Payload>),
     Cancellation(WireId, Option<Box<str>>),
     /// No message: the request's stream is to end (rule C1).
     Close(WireId),
+    /// No message either: a call waits for input on a server of an older revision, and gets none.
+    Abandon(WireId),
     Listen(RecoveryPlan),
 }
 
 impl Locked<'_> {
     /// The next message for the link.
     pub(in crate::kernel::client) fn poll_link(&mut self) -> Option<ForLink> {
+        if let Some(wire) = self.abandoned.pop_front() {
+            return Some(ForLink::Abandon(wire));
+        }
         loop {
             match self.machine.poll_link()? {
                 Output::Send { call, wire, payload, .. } => {
@@ -90,8 +98,17 @@ impl Locked<'_> {
             self.machine.give_up(now);
         }
         self.reasons.clear();
+        self.abandoned.clear();
         self.settle();
         self.publish();
+    }
+
+    /// The application does not answer what this call was asked.
+    pub(in crate::kernel::client) fn abandon(&mut self, call: WireId) {
+        if self.abandoned.len() < ABANDONED {
+            self.abandoned.push_back(call);
+        }
+        self.wake_driver();
     }
 
     /// The stream of one request ended, or never was; the link goes on.

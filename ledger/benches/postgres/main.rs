@@ -1,13 +1,17 @@
-//! Calls on PostgreSQL beside what pgbench gets through with a single insert, on one throw-away server, by turns.
+//! Calls on PostgreSQL beside what pgbench gets through with a single insert, on one throw-away server, by turns. Beside
+//! them the [floor]: the same statements in the same client without a ledger. What each takes of the processors is printed
+//! too, as it is what counts where client and server share them.
 //!
 //! Each row is a JSON line in the file that `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one short pass.
 //! Without PostgreSQL and pgbench it says so and measures nothing.
 #![expect(clippy::print_stdout, reason = "a benchmark reports on standard output")]
 #![expect(clippy::unwrap_used, reason = "a benchmark that fails has no numbers")]
 
-#[path = "../tests/support/cluster.rs"]
+#[path = "../../tests/support/cluster.rs"]
 #[expect(dead_code, reason = "tests use more of it")]
 mod cluster;
+mod cpu;
+mod floor;
 
 use std::num::NonZeroU32;
 use std::process::{Command, Stdio};
@@ -20,6 +24,8 @@ use steady_ledger::{EffectError, Key, PgLedger, PgOptions, PgTx, Request, Scope}
 use tokio::runtime::{Builder, Runtime};
 
 use cluster::Cluster;
+use cpu::Cpu;
+use floor::Floor;
 
 const SCHEMA: &str = "
     CREATE TABLE IF NOT EXISTS account(id bigint PRIMARY KEY, balance bigint NOT NULL) WITH (fillfactor = 50);
@@ -52,6 +58,14 @@ enum Form {
     Statement,
     /// A call that ran before.
     Replay,
+}
+
+/// What a turn came to.
+#[derive(Clone, Copy)]
+struct Turn {
+    /// Calls per second.
+    rate: f64,
+    cpu: Cpu,
 }
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -101,7 +115,7 @@ impl Bench {
     fn open(&self, connections: u32) -> PgLedger {
         let connections = NonZeroU32::new(connections).unwrap();
         let options = PgOptions {
-            schema: SCHEMA.into(),
+            schema: format!("{SCHEMA}{}", floor::SCHEMA).into(),
             connections,
             prepared: true,
             busy_timeout: Duration::from_secs(60),
@@ -111,20 +125,50 @@ impl Bench {
         self.runtime.block_on(PgLedger::open(&self.cluster.config("postgres"), options)).unwrap()
     }
 
-    /// Calls per second, over one turn, by as many callers as connections.
-    fn calls(&self, ledger: &PgLedger, callers: u32, form: Form, known: u64) -> f64 {
+    /// One turn, by as many callers as connections.
+    fn calls(&self, ledger: &PgLedger, callers: u32, form: Form, known: u64) -> Turn {
+        let ledger = ledger.clone();
+        self.turn(callers, move || {
+            let (ledger, number) = (ledger.clone(), NEXT.fetch_add(1, Ordering::Relaxed));
+            async move { call(&ledger, &Scope::new("tenant-1", "pay"), form, number, known).await }
+        })
+    }
+
+    /// The same without a ledger.
+    fn floor(&self, floor: &Arc<Floor>, callers: u32, form: Form) -> Turn {
+        let floor = Arc::clone(floor);
+        self.turn(callers, move || {
+            // The keys of calls are those of the ledger.
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            let (floor, number) = (Arc::clone(&floor), NEXT.fetch_add(1, Ordering::Relaxed));
+            async move {
+                let (key, account) = (key(number), i64::try_from(spread(number) % ACCOUNTS).unwrap());
+                let line = floor.take();
+                match form {
+                    Form::Closure => line.closure(key.as_str(), account, &receipt()).await,
+                    Form::Statement | Form::Replay => line.statement(key.as_str(), account).await,
+                }
+                floor.put_back(line);
+            }
+        })
+    }
+
+    fn turn<W: Future<Output = ()> + Send>(
+        &self,
+        callers: u32,
+        work: impl Fn() -> W + Clone + Send + Sync + 'static,
+    ) -> Turn {
+        let before = Cpu::now(self.cluster.folder());
         let start = Instant::now();
         let until = start + self.turn;
         let done = Arc::new(AtomicU64::new(0));
         self.runtime.block_on(async {
             let callers: Vec<_> = (0..callers)
                 .map(|_| {
-                    let (ledger, done) = (ledger.clone(), Arc::clone(&done));
+                    let (work, done) = (work.clone(), Arc::clone(&done));
                     tokio::spawn(async move {
-                        let scope = Scope::new("tenant-1", "pay");
                         while Instant::now() < until {
-                            let number = NEXT.fetch_add(1, Ordering::Relaxed);
-                            call(&ledger, &scope, form, number, known).await;
+                            work().await;
                             done.fetch_add(1, Ordering::Relaxed);
                         }
                     })
@@ -134,11 +178,14 @@ impl Bench {
                 caller.await.unwrap();
             }
         });
-        done.load(Ordering::Relaxed) as f64 / start.elapsed().as_secs_f64()
+        let calls = done.load(Ordering::Relaxed) as f64;
+        let rate = calls / start.elapsed().as_secs_f64();
+        Turn { rate, cpu: Cpu::now(self.cluster.folder()).per_call(before, calls) }
     }
 
     /// The same by pgbench; none if it is not here.
-    fn pgbench(&self, clients: u32) -> Option<f64> {
+    fn pgbench(&self, clients: u32) -> Option<Turn> {
+        let before = Cpu::now(self.cluster.folder());
         let folder = self.cluster.folder();
         std::fs::write(folder.join("insert.sql"), SCRIPT).unwrap();
         let seconds = self.turn.as_secs().max(1).to_string();
@@ -153,13 +200,19 @@ impl Bench {
             .output()
             .ok()?;
         let text = String::from_utf8_lossy(&done.stdout).into_owned();
-        text.lines().find_map(|line| line.strip_prefix("tps = ")?.split(' ').next()?.parse().ok())
+        let number = |name: &str| -> Option<f64> {
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim_start().split([' ', '/']).next()?.parse().ok())
+        };
+        let calls = number("number of transactions actually processed:")?;
+        let cpu = Cpu::now(self.cluster.folder()).per_call(before, calls);
+        Some(Turn { rate: number("tps =")?, cpu })
     }
 }
 
-fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// The turn with the median rate.
+fn median(turns: &mut [Turn]) -> Turn {
+    turns.sort_by(|one, other| one.rate.total_cmp(&other.rate));
+    turns[turns.len() / 2]
 }
 
 fn main() {
@@ -171,28 +224,60 @@ fn main() {
     let (turn, turns) = if test { (Duration::from_millis(50), 1) } else { (Duration::from_secs(2), 5) };
     let bench = Bench { cluster, runtime, turn, turns };
     for connections in [16, 1, 4, 64] {
-        let ledger = bench.open(connections);
-        let mut rates: [Vec<f64>; 3] = Default::default();
-        for _ in 0..bench.turns {
-            let Some(insert) = bench.pgbench(connections) else {
-                return println!("pgbench is not installed: nothing to measure against");
-            };
-            rates[0].push(insert);
-            for (at, form) in [(1, Form::Closure), (2, Form::Statement)] {
-                rates[at].push(bench.calls(&ledger, connections, form, 0));
-            }
-        }
-        let [insert, closure, statement] = rates.each_mut().map(|rates| median(rates));
-        println!(
-            "{connections} connections: pgbench {insert:.0}/s, closure {closure:.0}/s, statement {statement:.0}/s"
-        );
-        let aim = |aim| (connections == 16).then_some(aim);
-        row(&format!("closure, {connections} connections / pgbench insert"), closure, Some(insert), aim(0.45));
-        row(&format!("one statement, {connections} connections / pgbench insert"), statement, Some(insert), aim(0.8));
-        if connections == 16 {
-            replays(&bench, &ledger);
+        if compare(&bench, connections).is_none() {
+            return println!("pgbench is not installed: nothing to measure against");
         }
     }
+}
+
+/// The two forms, beside pgbench and the floor, by turns; none if pgbench is not here.
+fn compare(bench: &Bench, connections: u32) -> Option<()> {
+    let ledger = bench.open(connections);
+    let floor = bench.runtime.block_on(Floor::open(&bench.cluster.config("postgres"), connections));
+    let floor = Arc::new(floor);
+    let mut turns: [Vec<Turn>; 5] = Default::default();
+    for _ in 0..bench.turns {
+        turns[0].push(bench.pgbench(connections)?);
+        for (at, form) in [(1, Form::Closure), (2, Form::Statement)] {
+            turns[at].push(bench.calls(&ledger, connections, form, 0));
+            turns[at + 2].push(bench.floor(&floor, connections, form));
+        }
+    }
+    let [insert, closure, statement, least, one] = turns.each_mut().map(|turns| median(turns));
+    for (name, Turn { rate, cpu }) in [
+        ("pgbench insert", insert),
+        ("closure", closure),
+        ("its floor", least),
+        ("statement", statement),
+        ("its floor", one),
+    ] {
+        let Cpu { server, client } = cpu;
+        println!(
+            "{connections} connections, {name}: {rate:.0}/s; CPU of a call: server {server:.0} us, client {client:.0} us"
+        );
+    }
+    let aim = |aim| (connections == 16).then_some(aim);
+    let limit = Some(insert.rate);
+    row(&format!("closure, {connections} connections / pgbench insert"), closure.rate, limit, aim(0.45));
+    row(&format!("one statement, {connections} connections / pgbench insert"), statement.rate, limit, aim(0.8));
+    row(
+        &format!("closure, {connections} connections / the same without a ledger"),
+        closure.rate,
+        Some(least.rate),
+        None,
+    );
+    row(
+        &format!("one statement, {connections} connections / the same without a ledger"),
+        statement.rate,
+        Some(one.rate),
+        None,
+    );
+    row(&format!("floor of the closure, {connections} connections / pgbench insert"), least.rate, limit, None);
+    row(&format!("floor of one statement, {connections} connections / pgbench insert"), one.rate, limit, None);
+    if connections == 16 {
+        replays(bench, &ledger);
+    }
+    Some(())
 }
 
 /// Of the calls that were just made.
@@ -205,8 +290,8 @@ fn replays(bench: &Bench, ledger: &PgLedger) {
             call(ledger, &scope, Form::Closure, number, 0).await;
         }
     });
-    let mut rates: Vec<f64> = (0..bench.turns).map(|_| bench.calls(ledger, 16, Form::Replay, known)).collect();
-    row("replay, 16 connections", median(&mut rates), Some(20_000.0), Some(1.0));
+    let mut turns: Vec<Turn> = (0..bench.turns).map(|_| bench.calls(ledger, 16, Form::Replay, known)).collect();
+    row("replay, 16 connections", median(&mut turns).rate, Some(20_000.0), Some(1.0));
 }
 
 /// Prints a row, or hands it to the task that asked for it.

@@ -1,0 +1,278 @@
+//! A session with a server of an older revision: its handshake, its id, what is said in it beside the calls, its end.
+//!
+//! ```text
+//!   initialize ──► its answer: id, revision ──► notifications/initialized ──► calls ──► DELETE
+//!        ▲                                                                      │
+//!        └────────── 404: forgotten. One handshake, whoever noticed ────────────┘
+//! ```
+//!
+//! A request that was answered 404 never ran, and the client's machine decides what becomes of it. One whose stream broke may
+//! have run: a new session changes nothing about that.
+
+pub(super) mod aside;
+mod asked;
+
+pub(super) use asked::Asked;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use hyper::body::Incoming;
+use steady_core::id::RequestId;
+use steady_core::kernel::{Lapse, Unanswered};
+use steady_core::legacy::{Revision, method as legacy};
+use steady_core::rpc::{self, Body, Message, encode, members, method, text};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::answer::{Answer, Reader};
+use super::config::Rejected;
+use super::endpoint::Endpoint;
+use super::exchange::{LINES, PROTOCOL};
+use super::link::{Item, What};
+use super::pool::{Connection, Full, SendError};
+use crate::clock::within;
+
+const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
+
+/// Notifications and answers on their way at once. A server that takes none of them for so long gets no more of them: a
+/// cancellation is a courtesy, and who waits for an answer has a clock.
+const BESIDE: usize = 256;
+/// How long each of them may take.
+const TELL_TIME: Duration = Duration::from_secs(10);
+/// How long the first calls wait for the stream of notifications, so that nothing is said before it is there. Some servers
+/// do not answer it until there is something to say.
+const STREAM_TIME: Duration = Duration::from_secs(1);
+/// How long the end of a session may take.
+const END_TIME: Duration = Duration::from_secs(2);
+
+/// Where the one session of a client is, once there is one.
+pub(super) type SessionSlot = Arc<OnceLock<Arc<Session>>>;
+
+/// See the module's text.
+pub(super) struct Session {
+    endpoint: Arc<Endpoint>,
+    /// The id of `initialize`, and all of it: it is said again when the server has forgotten the session.
+    opening: (RequestId, Bytes),
+    now: watch::Sender<Now>,
+    /// Held by who begins it anew; why the last one failed.
+    renewing: tokio::sync::Mutex<Result<(), Unanswered>>,
+    /// How often that was tried.
+    renewals: AtomicU64,
+    beside: Mutex<JoinSet<()>>,
+}
+
+/// What was agreed on.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Now {
+    /// Which session it is; 0 before the first.
+    pub(super) generation: u64,
+    /// Its id; none of a server without sessions.
+    id: Option<HeaderValue>,
+    version: Option<HeaderValue>,
+}
+
+impl Now {
+    /// Whether the server can have forgotten it.
+    pub(super) const fn has_id(&self) -> bool {
+        self.id.is_some()
+    }
+}
+
+impl Session {
+    pub(super) fn new(endpoint: Arc<Endpoint>, id: RequestId, opening: Bytes) -> Self {
+        let (now, _) = watch::channel(Now::default());
+        let (renewing, renewals) = (tokio::sync::Mutex::new(Ok(())), AtomicU64::new(0));
+        Self { endpoint, opening: (id, opening), now, renewing, renewals, beside: Mutex::default() }
+    }
+
+    pub(super) fn now(&self) -> Now {
+        self.now.borrow().clone()
+    }
+
+    /// The first handshake. Its answer waits for the stream of notifications, which says so through `first`.
+    pub(super) async fn open(self: Arc<Self>, sink: mpsc::Sender<Item>, first: oneshot::Receiver<()>) {
+        let end = self.shake().await;
+        if self.now().generation > 0 {
+            let _there_or_not = within(&self.endpoint.config.clock, STREAM_TIME, first).await;
+        }
+        // Without its link nobody waits for it.
+        let _nobody_waits = sink.send(Item::Of(self.opening.0.clone(), What::End(end))).await;
+    }
+
+    /// One handshake: the answer to `initialize`. Only one that the server agreed to changes anything.
+    async fn shake(&self) -> Result<String, Unanswered> {
+        let (id, opening) = &self.opening;
+        let before = self.now();
+        let none = Now::default();
+        let (response, connection) = self.send(Method::POST, Some(opening), &none, false).await?;
+        let session = response.headers().get(SESSION).cloned();
+        let config = &self.endpoint.config;
+        let reader = Reader {
+            id,
+            method: method::INITIALIZE,
+            limit: config.max_answer,
+            silence: None,
+            clock: &config.clock,
+            may_precede: of_a_server,
+            sink: None,
+        };
+        let read = reader.read(response).await;
+        if let Some(body) = read.rest {
+            self.endpoint.pool.drain(connection, body).await;
+        }
+        let Answer { text, .. } = read.end?;
+        let Some(revision) = revision(&text) else { return Ok(text) };
+        let now = Now {
+            generation: before.generation + 1,
+            id: session,
+            version: Some(HeaderValue::from_static(revision.name())),
+        };
+        let mut initialized = Vec::new();
+        encode::notification(&mut initialized, legacy::INITIALIZED, "{}");
+        let (response, connection) = self.send(Method::POST, Some(&initialized.into()), &now, false).await?;
+        self.endpoint.pool.drain(connection, response.into_body()).await;
+        self.now.send_replace(now);
+        Ok(text)
+    }
+
+    /// The server has forgotten the session `lost`: one handshake for all who noticed, of which the link is told once. It
+    /// goes on if nobody waits for it.
+    pub(super) async fn renew(self: &Arc<Self>, lost: u64, sink: &mpsc::Sender<Item>) -> Result<(), Unanswered> {
+        let tried = self.renewals.load(Ordering::SeqCst);
+        let (session, sink) = (Arc::clone(self), sink.clone());
+        let renewal = tokio::spawn(async move {
+            let mut last = session.renewing.lock().await;
+            if session.now().generation != lost {
+                return Ok(());
+            }
+            if session.renewals.load(Ordering::SeqCst) != tried {
+                return last.clone();
+            }
+            session.renewals.fetch_add(1, Ordering::SeqCst);
+            let config = &session.endpoint.config;
+            let limit = config.calls.probe.unwrap_or(TELL_TIME);
+            let shaken = within(&config.clock, limit, session.shake()).await;
+            *last = match shaken {
+                None => Err(Unanswered::Lost(format!("no answer within {limit:?}").into())),
+                Some(Err(why)) => Err(why),
+                Some(Ok(_)) if session.now().generation != lost => {
+                    // Without its link nobody asks.
+                    let _nobody_asks = sink.send(Item::Lapsed(Lapse::Session)).await;
+                    Ok(())
+                }
+                Some(Ok(answer)) => Err(Unanswered::Refused(answer.into())),
+            };
+            last.clone()
+        });
+        renewal.await.unwrap_or_else(|_| Err(Unanswered::Lost("the task of the handshake is gone".into())))
+    }
+
+    /// Sends a notification or an answer, whose own end nobody waits for. `only_in`: the session that it belongs into.
+    pub(super) fn tell(self: Arc<Self>, text: Bytes, only_in: Option<u64>) {
+        let session = Arc::clone(&self);
+        let mut beside = self.beside();
+        while beside.try_join_next().is_some() {}
+        if beside.len() >= BESIDE {
+            return;
+        }
+        beside.spawn(async move {
+            let told = async {
+                let now = session.now();
+                if only_in.is_none_or(|generation| generation == now.generation)
+                    && let Ok((response, connection)) = session.send(Method::POST, Some(&text), &now, false).await
+                {
+                    session.endpoint.pool.drain(connection, response.into_body()).await;
+                }
+            };
+            // What the server makes of it changes nothing here.
+            let _in_time = within(&session.endpoint.config.clock, TELL_TIME, told).await;
+        });
+    }
+
+    /// The client is over: what was said last leaves, and the server is told that it may forget the session.
+    pub(super) async fn end(&self) {
+        let mut beside = std::mem::take(&mut *self.beside());
+        let ended = async {
+            while beside.join_next().await.is_some() {}
+            let now = self.now();
+            if now.has_id()
+                && let Ok((response, connection)) = self.send(Method::DELETE, None, &now, false).await
+            {
+                // 405 from a server that wants to decide that itself.
+                self.endpoint.pool.drain(connection, response.into_body()).await;
+            }
+        };
+        let _in_time = within(&self.endpoint.config.clock, END_TIME, ended).await;
+    }
+
+    fn beside(&self) -> MutexGuard<'_, JoinSet<()>> {
+        self.beside.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends one request and waits for the head of its response; after a 401 once more, with fresh headers. `waits`: for a
+    /// place among the requests on the network.
+    async fn send(
+        &self,
+        method: Method,
+        text: Option<&Bytes>,
+        now: &Now,
+        waits: bool,
+    ) -> Result<(Response<Incoming>, Connection), Unanswered> {
+        let (pool, config) = (&self.endpoint.pool, &self.endpoint.config);
+        let (mut rejected, mut authorized) = (None, false);
+        loop {
+            let mut lines = HeaderMap::with_capacity(LINES);
+            if let Some(authorize) = &config.authorize {
+                lines.extend(authorize.headers(rejected.take()).await.map_err(Unanswered::Refused)?);
+            }
+            self.add_lines(&mut lines, &method, now);
+            let mut request = http::Request::new(Full(text.cloned()));
+            *request.method_mut() = method.clone();
+            *request.uri_mut() = self.endpoint.uri.clone();
+            *request.headers_mut() = lines;
+            let sent = if waits { pool.send(request).await } else { pool.send_beside(request).await };
+            let (response, connection) = sent.map_err(|error| match error {
+                SendError::NotSent(why) => Unanswered::NotSent(why),
+                SendError::Lost(why) => Unanswered::Lost(why),
+            })?;
+            let renew = response.status() == StatusCode::UNAUTHORIZED && config.authorize.is_some();
+            if !renew || std::mem::replace(&mut authorized, true) {
+                return Ok((response, connection));
+            }
+            rejected = Some(Rejected { challenge: response.headers().get(WWW_AUTHENTICATE).cloned() });
+            pool.drain(connection, response.into_body()).await;
+        }
+    }
+
+    fn add_lines(&self, lines: &mut HeaderMap, method: &Method, now: &Now) {
+        self.endpoint.add_lines(lines);
+        if *method == Method::POST {
+            lines.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            lines.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        } else if *method == Method::GET {
+            lines.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        }
+        let agreed = [(PROTOCOL, &now.version), (SESSION, &now.id)];
+        lines.extend(agreed.into_iter().filter_map(|(name, value)| Some((name, value.clone()?))));
+    }
+}
+
+/// A server of an older revision asks and notifies on any stream. What it answers belongs to one request.
+fn of_a_server(_: &Reader<'_>, message: &Message<'_>) -> bool {
+    match message {
+        Message::Request { .. } | Message::Notification { .. } => true,
+        Message::Response { .. } => false,
+    }
+}
+
+/// What the server agreed to, if that is spoken here.
+fn revision(answer: &str) -> Option<Revision> {
+    let Ok(Message::Response { body: Body::Result(result), .. }) = rpc::parse(answer) else { return None };
+    let [version] = members(result.get(), &["protocolVersion"])?;
+    Revision::of(&text(version?)?)
+}
