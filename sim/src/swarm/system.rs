@@ -64,6 +64,8 @@ pub(super) struct System {
     wall: WallClock,
     /// What was added to the wall clock.
     jumped: i64,
+    /// How far it went back, in all, in milliseconds.
+    pub(super) back_ms: u64,
     pub(super) clients: Vec<Option<Client>>,
     incarnations: Vec<u32>,
     pub(super) stuck: bool,
@@ -125,6 +127,7 @@ impl System {
             world: world.clone(),
             wall,
             jumped: 0,
+            back_ms: 0,
             clients: Vec::new(),
             incarnations: vec![0; world.clients.len()],
             stuck: false,
@@ -207,6 +210,7 @@ impl System {
             Event::Close { client } => self.close_client(client),
             Event::Clock { ms } => {
                 self.jumped = self.jumped.saturating_add(ms);
+                self.back_ms = self.back_ms.saturating_add(ms.min(0).unsigned_abs());
                 self.tick();
             }
             Event::Double { client } => self.switch.lock().double(client),

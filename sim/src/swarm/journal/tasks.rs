@@ -218,6 +218,9 @@ impl Journal {
 
     /// All is healed, workers work, and every task had its time.
     pub(in super::super) fn tasks_at_rest(&mut self) {
+        if self.world.workers == 0 {
+            return;
+        }
         let (open, followed) = (self.open_tasks(), self.tasks.followed.clone());
         self.demand(open == 0, Check::TasksInCalm, || format!("{open} tasks have not ended though all is well"));
         self.demand(followed.is_empty(), Check::TasksInCalm, || {
