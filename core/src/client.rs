@@ -87,6 +87,8 @@ pub struct CallOptions {
     pub contract: Contract,
     /// Attempts at most, the first included. Default 3.
     pub attempts: u16,
+    /// Whether it repeats an earlier call that failed: then it earns no retry but asks for one. Default: no.
+    pub repeats: bool,
 }
 
 impl Default for CallOptions {
@@ -95,6 +97,7 @@ impl Default for CallOptions {
             limits: Limits { idle: Some(Duration::from_secs(30)), maximum: Some(Duration::from_secs(300)) },
             contract: Contract::default(),
             attempts: 3,
+            repeats: false,
         }
     }
 }

@@ -4,7 +4,9 @@
 //!   start ──► Asking ── Seen, not terminal ──► Waiting ── Clock at `until` ──► Asking
 //!               │  └──── Failed ─────────────► Waiting (backoff)
 //!               │        Notified, not terminal: in a pause the pause starts anew, while Asking nothing
-//!               │        Missed: in a pause ──► Asking, while Asking nothing
+//!               │        Missed: the next question comes `shortest` from now at the latest, or after the
+//!               │                answer that is awaited, which may be older
+//!               │        Answered: in a pause ──► Asking, while Asking as Missed
 //!               ├── Seen or Notified, terminal ──► Over(Terminal)
 //!               └── Gone ────────────► Over(Gone)
 //!   everywhere: Stop ──► Over(Stopped);  the maximum ran out ──► Over(GaveUp)
@@ -119,8 +121,10 @@ pub enum Event {
         /// The server's poll interval, if it named one.
         interval: Option<Duration>,
     },
-    /// Something may have changed of which no notification tells: notifications were lost, or the task was given input.
+    /// Something may have changed of which no notification tells: notifications were lost.
     Missed,
+    /// The caller gave the task input: its state is looked at, without a pause.
+    Answered,
     /// The question got no answer, or one that a later question may cure.
     Failed,
     /// The server does not know the task.
@@ -160,6 +164,8 @@ pub struct Follow {
     give_up_at: Option<Instant>,
     /// The attempt that the next failure ends.
     attempt: Attempt,
+    /// Something was missed since the question that is out: its answer may be older.
+    again: bool,
 }
 
 impl Follow {
@@ -167,7 +173,7 @@ impl Follow {
     #[must_use]
     pub fn start(now: Instant, config: Config, jitter: Jitter) -> Self {
         let give_up_at = config.maximum.map(|maximum| later(now, maximum));
-        Self { config, jitter, state: State::Asking, give_up_at, attempt: Attempt::FIRST }
+        Self { config, jitter, state: State::Asking, give_up_at, attempt: Attempt::FIRST, again: false }
     }
 
     /// The one transition.
@@ -184,6 +190,9 @@ impl Follow {
             Event::Stop => self.finish(End::Stopped),
             Event::Seen { terminal: false, interval } | Event::Notified { terminal: false, interval } => {
                 self.attempt = Attempt::FIRST;
+                if core::mem::take(&mut self.again) {
+                    return self.wait(now, self.config.shortest);
+                }
                 let pause = interval.unwrap_or(self.config.usual);
                 let pause = pause.max(self.config.shortest).min(self.config.longest.max(self.config.shortest));
                 // Up to a tenth more, so that followers do not ask in step.
@@ -191,12 +200,23 @@ impl Follow {
                 let spread = Backoff { base: tenth, cap: tenth }.delay(Attempt::FIRST, &mut self.jitter);
                 self.wait(now, pause.saturating_add(spread))
             }
-            Event::Missed if self.state == State::Asking => Effect::Nothing,
-            Event::Missed => {
+            Event::Missed | Event::Answered if self.state == State::Asking => {
+                self.again = true;
+                Effect::Nothing
+            }
+            Event::Answered => {
                 self.state = State::Asking;
                 Effect::Ask
             }
+            // Not at once: a server that says so all the time would set the pace.
+            Event::Missed => {
+                let soon = later(now, self.config.shortest);
+                let until = if let State::Waiting { until } = self.state { until.min(soon) } else { soon };
+                self.state = State::Waiting { until };
+                Effect::Wait { until }
+            }
             Event::Failed => {
+                self.again = false;
                 let pause = self.config.backoff.delay(self.attempt, &mut self.jitter);
                 self.attempt = self.attempt.next();
                 self.wait(now, pause)
@@ -209,6 +229,12 @@ impl Follow {
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
+    }
+
+    /// Whether something was missed since the question that is out, so that its answer may be older.
+    #[must_use]
+    pub const fn has_missed(&self) -> bool {
+        self.again
     }
 
     /// When [`Event::Clock`] is due, if at all.
@@ -280,12 +306,24 @@ mod tests {
     }
 
     #[test]
-    fn what_may_have_been_missed_is_asked_for_at_once_and_once() {
+    fn what_may_have_been_missed_is_asked_for_soon_and_never_more_often_than_the_shortest_pause() {
         let mut follow = Follow::start(Instant::ZERO, Config::default(), Jitter::seeded(ClientId::new(1), 0));
         assert_eq!(follow.handle(Instant::ZERO, Event::Missed), Effect::Nothing, "the question is out");
-        let _waits = follow.handle(Instant::ZERO, seen(Some(20_000)));
-        assert_eq!(follow.handle(Instant::from_millis(1), Event::Missed), Effect::Ask);
-        assert_eq!(follow.handle(Instant::from_millis(2), Event::Missed), Effect::Nothing);
+        let soon = Effect::Wait { until: Instant::ZERO + Config::default().shortest };
+        assert_eq!(follow.handle(Instant::ZERO, seen(Some(20_000))), soon, "its answer may be older");
+        let mut questions = 0;
+        // Something is missed every millisecond.
+        for now in 1..=10_000 {
+            let now = Instant::from_millis(now);
+            if follow.handle(now, Event::Clock) == Effect::Ask {
+                questions += 1;
+                let _waits = follow.handle(now, seen(Some(20_000)));
+            }
+            let soon = now + Config::default().shortest;
+            let Effect::Wait { until } = follow.handle(now, Event::Missed) else { panic!("it waits") };
+            assert!(until > now && until <= soon, "each only shortens the pause");
+        }
+        assert_eq!(questions, 20, "one each 500 ms");
     }
 
     #[test]
@@ -296,6 +334,7 @@ mod tests {
             Event::Notified { terminal: false, interval: Some(Duration::from_millis(700)) },
             Event::Notified { terminal: true, interval: None },
             Event::Missed,
+            Event::Answered,
             Event::Failed,
             Event::Gone,
             Event::Stop,
@@ -332,12 +371,12 @@ mod tests {
     }
 
     /// Times as distances from `now`, in whole seconds for the far one: equal keys go on in the same way.
-    fn key(now: Instant, follow: &Follow) -> (u8, Option<Duration>, Option<u64>) {
+    fn key(now: Instant, follow: &Follow) -> (u8, bool, Option<Duration>, Option<u64>) {
         let (state, until) = match follow.state() {
             State::Asking => (0, None),
             State::Waiting { until } => (1, Some(until.saturating_since(now))),
             State::Over(_) => (2, None),
         };
-        (state, until, follow.give_up_at.map(|at| at.saturating_since(now).as_secs()))
+        (state, follow.again, until, follow.give_up_at.map(|at| at.saturating_since(now).as_secs()))
     }
 }

@@ -36,8 +36,8 @@
 //! Invariants:
 //! - `SUB-1` a message is delivered only on an acknowledged stream (L1); one before that is counted and dropped;
 //! - `SUB-2` every recovery is a new listen request with a new wire id, the same filter and no Last-Event-ID (L5, H7);
-//! - `SUB-3` once a stream is acknowledged that follows a loss, of a stream or of a request before the first one, everything
-//!   the filter covers is read afresh (L5): what a reader knew when it subscribed is older than such a stream;
+//! - `SUB-3` once a stream is acknowledged, everything the filter covers is read afresh (L5), at the first one as well: what
+//!   a reader read before is older than the stream, and no notice tells of a change in between;
 //! - `SUB-4` Ended is never left, and a graceful end starts no recovery unless the caller asked for it (L4);
 //! - `SUB-5` every deadline lies after the `now` that set it, so after [`Event::Clock`] none at or before `now` remains
 //!   and no loop runs without time moving;
@@ -54,12 +54,12 @@
 //! let start = Instant::ZERO;
 //! let jitter = Jitter::seeded(ClientId::new(1), 0);
 //! let mut subscription = Subscription::open(start, Config::default(), jitter); // and send the listen request
-//! assert_eq!(subscription.handle(start, Event::Acknowledged), Effect::Opened { refetch: false });
+//! assert_eq!(subscription.handle(start, Event::Acknowledged), Effect::Opened); // and read what it covers
 //! assert_eq!(subscription.handle(start, Event::Message), Effect::Deliver);
 //!
 //! let Effect::Wait { until } = subscription.handle(start, Event::Lost) else { panic!() };
 //! assert_eq!(subscription.handle(until, Event::Clock), Effect::Listen);
-//! assert_eq!(subscription.handle(until, Event::Acknowledged), Effect::Opened { refetch: true });
+//! assert_eq!(subscription.handle(until, Event::Acknowledged), Effect::Opened); // and read it again
 //! ```
 
 use core::time::Duration;
@@ -75,7 +75,8 @@ pub use recovery::{Filter, FilterError, RecoveryPlan, Refetch};
 /// The limits of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
-    /// How long a listen request may stay without its acknowledgement (T1). Default 30 s.
+    /// How long a listen request may stay without its acknowledgement (T1), a minute at most: others wait for it while a
+    /// client is in doubt. Default 30 s.
     pub ack_deadline: Duration,
     /// The pauses between listen requests. Default 250 ms doubling to 8 s, full jitter.
     pub backoff: Backoff,
@@ -168,11 +169,8 @@ pub enum Effect {
     Nothing,
     /// Send a new listen request as [`RecoveryPlan`] says (`SUB-2`).
     Listen,
-    /// The stream is open.
-    Opened {
-        /// Whether something may have been missed: run the plan's refetches now (`SUB-3`).
-        refetch: bool,
-    },
+    /// The stream is open: run the plan's refetches now, at the first stream as at every later one (`SUB-3`).
+    Opened,
     /// Hand the message to the consumer.
     Deliver,
     /// Call [`Subscription::handle`] with [`Event::Clock`] at this time.
@@ -218,8 +216,6 @@ pub struct Subscription {
     state: State,
     /// The attempt that the next failure ends.
     attempt: Attempt,
-    /// Whether a stream was acknowledged or a request lost before, so that the next stream follows a gap.
-    seen: bool,
     violations: u32,
 }
 
@@ -230,9 +226,8 @@ impl Subscription {
         Self {
             config,
             jitter,
-            state: State::Opening { deadline: later(now, config.ack_deadline) },
+            state: State::Opening { deadline: later(now, config.ack_deadline.min(LONGEST_ACK)) },
             attempt: Attempt::FIRST,
-            seen: false,
             violations: 0,
         }
     }
@@ -282,12 +277,6 @@ impl Subscription {
         self.attempt
     }
 
-    /// Whether a stream was open or a request lost before, so that the next stream follows a gap (`SUB-3`).
-    #[must_use]
-    pub const fn is_recovering(&self) -> bool {
-        self.seen
-    }
-
     /// How often the peer broke a rule, saturating.
     #[must_use]
     pub const fn violations(&self) -> u32 {
@@ -297,9 +286,8 @@ impl Subscription {
     fn opening(&mut self, now: Instant, event: Event, deadline: Instant) -> Effect {
         match event {
             Event::Acknowledged => {
-                let refetch = core::mem::replace(&mut self.seen, true);
                 self.state = State::Open { since: now, heard: now };
-                Effect::Opened { refetch }
+                Effect::Opened
             }
             Event::Message => Effect::Violation(Violation::MessageBeforeAcknowledgement),
             Event::FinalResult => self.graceful(now),
@@ -345,7 +333,7 @@ impl Subscription {
             Event::Acknowledged | Event::Message | Event::FinalResult | Event::Refused | Event::Lost => Effect::Stale,
             Event::Close => self.finish(End::Closed, false),
             Event::Clock if now >= until => {
-                self.state = State::Opening { deadline: later(now, self.config.ack_deadline) };
+                self.state = State::Opening { deadline: later(now, self.config.ack_deadline.min(LONGEST_ACK)) };
                 Effect::Listen
             }
             Event::Clock | Event::Heard { .. } => Effect::Nothing,
@@ -374,7 +362,6 @@ impl Subscription {
 
     /// Enters Waiting and counts the failure (`SUB-6`).
     fn pause(&mut self, now: Instant) -> Instant {
-        self.seen = true;
         let delay = self.config.backoff.delay(self.attempt, &mut self.jitter);
         self.attempt = self.attempt.next();
         let until = later(now, delay);
@@ -382,6 +369,9 @@ impl Subscription {
         until
     }
 }
+
+/// The longest that a listen request may stay without its acknowledgement.
+const LONGEST_ACK: Duration = Duration::from_secs(60);
 
 /// `now + delay`, but never `now` itself (`SUB-5`).
 fn later(now: Instant, delay: Duration) -> Instant {

@@ -14,7 +14,7 @@ use steady_core::subscription::{Config, Effect, End, Event, State, Subscription,
 use steady_core::time::Instant;
 
 use invariants::{
-    sub_1_only_an_acknowledged_stream_delivers, sub_3_a_recovered_stream_is_read_afresh, sub_4_an_end_is_an_end,
+    sub_1_only_an_acknowledged_stream_delivers, sub_3_a_stream_that_opens_is_read_afresh, sub_4_an_end_is_an_end,
     sub_5_no_due_deadline_remains, sub_6_a_pause_is_within_its_ceiling, sub_8_only_silence_ends_an_open_stream,
 };
 use searched::Searched;
@@ -32,11 +32,7 @@ fn until(effect: Effect) -> Instant {
 fn every_reconnection_is_a_new_request_and_a_refetch() {
     let mut subscription = open(Config::default());
     let mut now = Instant::ZERO;
-    assert_eq!(
-        subscription.handle(now, Event::Acknowledged),
-        Effect::Opened { refetch: false },
-        "nothing was missed before the first stream"
-    );
+    assert_eq!(subscription.handle(now, Event::Acknowledged), Effect::Opened);
     for _ in 0..5 {
         now = until(subscription.handle(now, Event::Lost));
         assert_eq!(subscription.handle(now, Event::Clock), Effect::Listen);
@@ -45,19 +41,7 @@ fn every_reconnection_is_a_new_request_and_a_refetch() {
             subscription.handle(now, Event::Message),
             Effect::Violation(Violation::MessageBeforeAcknowledgement)
         );
-        assert_eq!(subscription.handle(now, Event::Acknowledged), Effect::Opened { refetch: true });
-    }
-}
-
-#[test]
-fn a_first_stream_that_is_late_follows_a_gap() {
-    // The request is lost, or is not acknowledged in time: what its caller read meanwhile is older than the stream.
-    for lost in [Event::Lost, Event::Clock] {
-        let mut subscription = open(Config::default());
-        let at = Instant::ZERO + Config::default().ack_deadline;
-        let until = until(subscription.handle(at, lost));
-        assert_eq!(subscription.handle(until, Event::Clock), Effect::Listen);
-        assert_eq!(subscription.handle(until, Event::Acknowledged), Effect::Opened { refetch: true }, "{lost:?}");
+        assert_eq!(subscription.handle(now, Event::Acknowledged), Effect::Opened);
     }
 }
 
@@ -87,11 +71,7 @@ fn the_acknowledgement_deadline_aborts_and_an_open_stream_has_none() {
     let mut subscription = open(config);
     let deadline = Instant::ZERO + config.ack_deadline;
     let mut in_time = subscription.clone();
-    assert_eq!(
-        in_time.handle(deadline, Event::Acknowledged),
-        Effect::Opened { refetch: false },
-        "in hand beats the timer"
-    );
+    assert_eq!(in_time.handle(deadline, Event::Acknowledged), Effect::Opened, "in hand beats the timer");
     assert_eq!(in_time.poll_timeout(), None);
     assert_eq!(in_time.handle(Instant::MAX, Event::Clock), Effect::Nothing);
     let effect = subscription.handle(deadline, Event::Clock);
@@ -183,7 +163,7 @@ fn moments(subscription: &Subscription, config: Config) -> [Option<Instant>; 2] 
     [subscription.poll_timeout(), stable]
 }
 
-type Key = (&'static str, [Option<Distance>; 2], Option<End>, u16, bool, Option<Duration>);
+type Key = (&'static str, [Option<Distance>; 2], Option<End>, u16, Option<Duration>);
 
 /// Times relative to now, attempts up to where the ceiling stops growing, counters forgotten.
 fn key(subscription: &Subscription, now: Instant, config: Config) -> Key {
@@ -200,7 +180,7 @@ fn key(subscription: &Subscription, now: Instant, config: Config) -> Key {
     };
     let distances = moments(subscription, config).map(|at| at.map(|at| distance(now, at)));
     let attempt = subscription.attempt().number().min(7);
-    (name, distances, end, attempt, subscription.is_recovering(), stable)
+    (name, distances, end, attempt, stable)
 }
 
 fn events(now: Instant) -> [Event; 8] {
@@ -216,16 +196,16 @@ fn every_reachable_state_and_every_event() {
         let config = Config { reopen_after_end, liveness, ..Config::default() };
         let (searched, effects) = explore(config);
         searched.report("subscription");
-        assert_eq!(effects.len(), 11, "every effect occurs: {effects:?}");
+        assert_eq!(effects.len(), 10, "every effect occurs: {effects:?}");
     }
 }
 
 fn explore(config: Config) -> (Searched, BTreeMap<&'static str, u32>) {
     let mut searched = Searched::begin();
     let mut seen = HashSet::new();
-    let mut queue = VecDeque::from([(Instant::ZERO, open(config), false)]);
+    let mut queue = VecDeque::from([(Instant::ZERO, open(config))]);
     let mut effects = BTreeMap::new();
-    while let Some((now, subscription, follows_a_gap)) = queue.pop_front() {
+    while let Some((now, subscription)) = queue.pop_front() {
         if !searched.state(seen.insert(key(&subscription, now, config))) {
             continue;
         }
@@ -233,19 +213,15 @@ fn explore(config: Config) -> (Searched, BTreeMap<&'static str, u32>) {
             let mut after = subscription.clone();
             let effect = after.handle(now, event);
             check(now, config, &subscription, event, effect, &after);
-            if let Effect::Opened { refetch } = effect {
-                sub_3_a_recovered_stream_is_read_afresh(follows_a_gap, refetch, &subscription);
-            }
             *effects.entry(name(effect)).or_default() += 1;
             searched.transitions += 1;
-            let lost = matches!(effect, Effect::Wait { .. } | Effect::AbortAndWait { .. });
-            queue.push_back((now, after, follows_a_gap || lost || matches!(effect, Effect::Opened { .. })));
+            queue.push_back((now, after));
         }
         // Time moves to just before and onto the next moments, and nowhere else.
         for at in moments(&subscription, config).into_iter().flatten() {
             let before = Instant::from_nanos(at.as_nanos().saturating_sub(1));
             let moved = [before, at].into_iter().filter(|to| *to > now);
-            queue.extend(moved.map(|to| (to, subscription.clone(), follows_a_gap)));
+            queue.extend(moved.map(|to| (to, subscription.clone())));
         }
     }
     (searched, effects)
@@ -263,10 +239,7 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
             assert!(matches!(before.state(), State::Waiting { until } if until <= now), "{context}");
             assert!(matches!(after.state(), State::Opening { .. }), "{context}");
         }
-        Effect::Opened { refetch } => {
-            assert!(matches!(before.state(), State::Opening { .. }), "{context}");
-            sub_3_a_recovered_stream_is_read_afresh(before.is_recovering(), refetch, &context);
-        }
+        Effect::Opened => assert!(matches!(before.state(), State::Opening { .. }), "{context}"),
         Effect::Wait { until } | Effect::AbortAndWait { until } => {
             assert_eq!(after.state(), State::Waiting { until }, "{context}");
             let ceiling = pause_ceiling(config.backoff, after.attempt());
@@ -288,6 +261,8 @@ fn check(now: Instant, config: Config, before: &Subscription, event: Event, effe
         }
         Effect::Nothing | Effect::Stale | Effect::TooLate => assert_eq!(before, after, "{context}"),
     }
+    let [was_open, is_open] = [before, after].map(|machine| matches!(machine.state(), State::Open { .. }));
+    sub_3_a_stream_that_opens_is_read_afresh(is_open && !was_open, effect == Effect::Opened, &context);
     if let (State::Open { heard, .. }, Event::Clock) = (before.state(), event) {
         let ended = !matches!(after.state(), State::Open { .. });
         sub_8_only_silence_ends_an_open_stream(now.saturating_since(heard), config.liveness, ended, &context);
@@ -313,8 +288,7 @@ fn name(effect: Effect) -> &'static str {
     match effect {
         Effect::Nothing => "Nothing",
         Effect::Listen => "Listen",
-        Effect::Opened { refetch: false } => "Opened",
-        Effect::Opened { refetch: true } => "Opened again",
+        Effect::Opened => "Opened",
         Effect::Deliver => "Deliver",
         Effect::Wait { .. } => "Wait",
         Effect::AbortAndWait { .. } => "AbortAndWait",

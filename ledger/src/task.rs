@@ -21,6 +21,7 @@
 //! | two ends, such as `complete` and `observe_cancel` | the first commit; the other is [`TaskError::Over`] |
 //! | a cancel request and `complete` | both are accepted; the task is completed |
 //! | a worker whose time is over, and nobody else yet | the worker: the lease is lost only once it is taken away |
+//! | a checkpoint and the end of the task's life | the end: what nobody can see is no work, but to close a step outside |
 //! | two answers to one input | the first commit; the other is ignored |
 
 mod body;
@@ -33,7 +34,7 @@ pub(crate) mod store;
 #[cfg(test)]
 mod tests;
 mod types;
-mod watch;
+pub(crate) mod watch;
 mod worker;
 
 pub use body::Body;
@@ -53,6 +54,7 @@ use crate::ledger::Ledger;
 use crate::transaction::undo_unit;
 use crate::writer::unit::{Answering, Unit};
 use store::Tx;
+use watch::News;
 
 /// The durable tasks of a ledger. Clones share its connections.
 ///
@@ -110,9 +112,9 @@ impl Tasks {
         mut work: impl FnMut(&Tx<'_>) -> Result<T, TaskError> + Send + 'static,
     ) -> Work<T> {
         let inner = &self.ledger.inner;
-        let changed = Arc::new(AtomicBool::new(false));
-        let (clock, watchers, has_changed) =
-            (inner.clock.clone(), Arc::clone(&inner.task_watchers), Arc::clone(&changed));
+        let [changed, gives_work] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+        let (clock, watchers, heard) =
+            (inner.clock.clone(), Arc::clone(&inner.task_watchers), [&changed, &gives_work].map(Arc::clone));
         let (unit, answering) = Unit::new(operation, move |db| {
             let tx = Tx::new(db, &clock);
             let answer = match work(&tx) {
@@ -123,13 +125,14 @@ impl Tasks {
                     Err(refusal)
                 }
             };
-            changed.store(answer.is_ok() && tx.has_changed(), Ordering::Relaxed);
+            let news = if answer.is_ok() { tx.news() } else { News::default() };
+            changed.store(news.changed, Ordering::Relaxed);
+            gives_work.store(news.work, Ordering::Relaxed);
             Ok(answer)
         });
         let notify = move || {
-            if has_changed.load(Ordering::Relaxed) {
-                watchers.notify();
-            }
+            let [changed, work] = heard.each_ref().map(|flag| flag.load(Ordering::Relaxed));
+            watchers.notify(News { changed, work });
         };
         (unit.after(notify), answering)
     }

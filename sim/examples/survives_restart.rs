@@ -146,14 +146,17 @@ fn kill(pid: u32) -> Result<(), Failed> {
 /// What the client does; `death` kills the server and waits for the next one.
 async fn story(client: &Caller, dir: &Path, death: impl Future<Output = Result<(), Failed>>) -> Result<(), Failed> {
     let mut changes = client.changes(Filter::parse(&json!({"resourceSubscriptions": [RECORD]}).to_string())?)?;
-    // Until the listen is there, a sale is not told.
-    let told = loop {
-        client.call(Request::tool("sell", &json!({}))).tool_result().await?;
-        if let Ok(change) = tokio::time::timeout(Duration::from_secs(1), changes.next()).await {
-            break change;
+    // The listen begins with a read of the record. Once that is done, a sale is told.
+    let notice = loop {
+        match tokio::time::timeout(Duration::from_secs(1), changes.next()).await {
+            Ok(Change::Notice(notice)) => break notice,
+            Ok(Change::Gap { .. } | Change::Fresh { .. }) => {}
+            Err(_quiet) => drop(client.call(Request::tool("sell", &json!({}))).tool_result().await?),
+            Ok(other @ (Change::Unreadable { .. } | Change::Ended(_))) => {
+                return Err(format!("unexpected: {other:?}").into());
+            }
         }
     };
-    let Change::Notice(notice) = told else { return Err(format!("unexpected: {told:?}").into()) };
     say(&format!("  told: {}", notice.method));
     let task = ordered(client).await?;
     say("  a task: it is being shipped");

@@ -48,6 +48,9 @@ pub struct Herd {
     pub replicas: u32,
     /// Questions that one replica takes in 100 ms; what is over is refused. Default: no limit.
     pub accepts: Option<u32>,
+    /// The mutant that the harness must catch: a client that hands out notices while what it missed is still being read.
+    /// Default false.
+    pub hasty: bool,
 }
 
 impl Default for Herd {
@@ -60,6 +63,7 @@ impl Default for Herd {
             latency: Duration::from_millis(1),
             replicas: 1,
             accepts: None,
+            hasty: false,
         }
     }
 }

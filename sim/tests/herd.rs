@@ -71,6 +71,13 @@ fn a_fixed_retry_of_one_second_is_caught_with_the_whole_fleet_in_one_window() {
 }
 
 #[test]
+fn a_client_that_hands_out_notices_before_it_has_read_what_it_missed_is_caught() {
+    let report = run(&Herd { clients: 100, hasty: true, ..Herd::default() });
+    assert_eq!(report.back, 100);
+    assert_eq!((report.before_refetch, report.holds()), (100, false));
+}
+
+#[test]
 fn replicas_share_the_fleet_and_what_is_over_their_limit_asks_again() {
     let herd = Herd { clients: 20_000, replicas: 10, outage: Duration::from_secs(10), ..Herd::default() };
     let free = run(&herd);

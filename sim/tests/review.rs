@@ -100,3 +100,16 @@ fn a_design_that_cannot_be_read_is_explained() {
     assert_eq!(code, Some(2));
     assert!(err.contains("/no/such/design.toml: cannot be opened"), "{err}");
 }
+
+#[test]
+fn progress_reaches_the_maximum_however_much_longer_than_the_idle_limit_it_is() {
+    let dir = tempfile::tempdir().expect("it works");
+    let file = dir.path().join("long.toml");
+    let design = "[operation]\nname = \"a\"\neffect = \"read\"\n[timeouts]\nidle = \"100ms\"\nmax = \"600s\"\n";
+    fs::write(&file, design).expect("it works");
+    let (_, json, err) = steady_sim(&["review", file.to_str().expect("it works"), "--json"]);
+    let review: serde_json::Value = serde_json::from_str(&json).unwrap_or_else(|_| panic!("{err}"));
+    let races = review["races"].as_array().expect("it works");
+    let race = races.iter().find(|race| race["race"].as_str().is_some_and(|race| race.contains("to the maximum")));
+    assert_eq!(race.expect("the race")["client"], "maximum timeout", "{race:?}");
+}

@@ -36,8 +36,9 @@ fn breaks(mutant: Mutant) -> &'static [Check] {
         Mutant::NeverEnds => &[Check::ComesToRest],
         Mutant::Panics => &[Check::NoPanic],
         Mutant::AsksClient => &[Check::ServerSpeaksWhenAsked],
-        Mutant::ListensUnacknowledged => &[Check::ListenOrder],
-        Mutant::LosesChanges => &[Check::NothingMissed],
+        // Its reader never knows what there is.
+        Mutant::ListensUnacknowledged => &[Check::ListenOrder, Check::NothingMissed],
+        Mutant::LosesChanges | Mutant::SwallowsGaps => &[Check::NothingMissed],
         Mutant::TasksOfProcess | Mutant::TaskPerCall => &[Check::TaskKept],
         Mutant::CancelIsEnd => &[Check::TaskEnd],
         Mutant::LeaseNotFenced => &[Check::TaskLease],

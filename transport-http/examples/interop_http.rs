@@ -132,7 +132,11 @@ async fn kill(client: &Client) -> Checked {
     let heard = async {
         loop {
             tokio::select! {
-                event = listener.next() => return event,
+                event = listener.next() => match event {
+                    // Each stream begins with one.
+                    ListenEvent::Gap { .. } => listener.refetched(),
+                    event @ (ListenEvent::Notice(_) | ListenEvent::Ended(_)) => return event,
+                },
                 changed = text(client, tool("change", "{}")) => drop(changed),
             }
         }

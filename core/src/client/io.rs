@@ -131,7 +131,7 @@ pub enum Output<P, R> {
         /// What to send.
         plan: RecoveryPlan,
     },
-    /// Something may have been missed: refetch these, then say so with [`Client::refetched`](super::Client::refetched). Nothing of the subscription
+    /// A stream has begun, or something may have been missed: refetch these, then say so with [`Client::refetched`](super::Client::refetched). Nothing of the subscription
     /// is delivered before.
     Gap {
         /// The subscription.

@@ -1,6 +1,6 @@
 //! A client's subscriptions: which listen request carries which, and nothing after a gap before it is refetched (rule L5).
 //!
-//! After a recovered stream opens, the application is told the gap and what to refetch. Until it says that it has, notices
+//! After a stream opens, the first one too, the application is told the gap and what to refetch. Until it says that it has, notices
 //! are not delivered. What comes meanwhile makes the gap come again, for what it names only, each thing once; a further
 //! loss makes it come again for all. So nothing is lost and nothing waits in a queue, and a server that changes one thing
 //! all the time has that one read all the time, not the rest. One gap of a subscription is told at a time.
@@ -226,11 +226,9 @@ impl<P: Clone, R> Client<P, R> {
         match effect {
             Effect::Nothing | Effect::Violation(_) | Effect::Stale | Effect::TooLate => {}
             Effect::Listen => self.send_listen(id),
-            Effect::Opened { refetch } => {
+            Effect::Opened => {
                 entry.last_open = entry.wire;
-                if refetch {
-                    self.miss(id);
-                }
+                self.miss(id);
             }
             Effect::Deliver => self.deliver(id, notice),
             Effect::Wait { until } | Effect::AbortAndWait { until } => {

@@ -23,6 +23,9 @@ pub enum CallError {
         /// The cap.
         limit: usize,
     },
+    /// It repeats an earlier call, and the retry budget is empty.
+    #[error("the retries of this client are used up: wait until the budget has refilled")]
+    NoBudget,
 }
 
 #[derive(Clone, Debug)]
@@ -85,14 +88,17 @@ impl<P: Clone, R> Client<P, R> {
     /// Starts a call.
     ///
     /// # Errors
-    /// [`CallError::Full`] at the cap.
+    /// [`CallError::Full`] at the cap; [`CallError::NoBudget`] for one that [repeats](CallOptions::repeats) another.
     pub fn call(&mut self, now: Instant, payload: P, options: CallOptions) -> Result<CallId, CallError> {
         if self.calls.len() >= self.config.in_flight {
             return Err(CallError::Full { limit: self.config.in_flight });
         }
+        let event = if options.repeats { BudgetEvent::RetryWanted } else { BudgetEvent::CallStarted };
+        if self.budget.handle(now, event) == BudgetEffect::Denied {
+            return Err(CallError::NoBudget);
+        }
         let id = CallId::new(self.next_call);
         self.next_call += 1;
-        let _earned: BudgetEffect = self.budget.handle(now, BudgetEvent::CallStarted);
         let call = Call {
             request: Request::start(now, options.limits),
             gate: Gate::new(self.config.progress_interval),

@@ -59,7 +59,7 @@ impl Context {
     /// The authenticated caller, where the transport knows one; on stdio it is configured.
     #[must_use]
     pub fn principal(&self) -> Option<&str> {
-        self.principal.as_deref()
+        self.principal.as_deref().filter(|name| !name.is_empty())
     }
 
     /// Whether the client asked for progress (rule T4).

@@ -96,7 +96,7 @@ fn a_lost_stream_is_a_retry_with_the_same_payload_for_safe_and_keyed_calls() {
 fn one_deadline_covers_all_attempts_and_pauses() {
     let backoff = Backoff { base: Duration::from_millis(600), cap: Duration::from_millis(600) };
     let mut http = client(Config { backoff, ..config(Transport::Http) });
-    let call_options = CallOptions { limits: limits(900, 2000), contract: Contract::Safe, attempts: 100 };
+    let call_options = CallOptions { attempts: 100, limits: limits(900, 2000), ..options(Contract::Safe) };
     let (call, mut wire) = start(&mut http, ms(0), call_options);
     let (mut now, mut attempts) = (ms(0), 1);
     let outcome = loop {

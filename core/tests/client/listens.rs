@@ -85,7 +85,9 @@ fn open(client: &mut Calls) -> (SubscriptionId, WireId) {
     let id = listen(client, ms(0));
     let (same, wire) = listened(client);
     assert_eq!(same, id);
-    assert_eq!(ack(client, ms(0), wire), [], "nothing was missed before the first stream");
+    assert_eq!(ack(client, ms(0), wire), [gap(id)], "what was read before the first stream is older than it");
+    client.refetched(id);
+    assert_eq!(drain(client), []);
     (id, wire)
 }
 
@@ -126,7 +128,7 @@ fn the_first_listen_waits_for_the_link() {
     client.handle_input(ms(10_000), Input::LinkUp);
     let (same, wire) = listened(&mut client);
     assert_eq!(same, id);
-    assert_eq!(ack(&mut client, ms(10_000), wire), [gap(id)], "it was late: what its reader knows is older");
+    assert_eq!(ack(&mut client, ms(10_000), wire), [gap(id)], "and it begins with a read");
 }
 
 #[test]
@@ -184,8 +186,9 @@ fn an_acknowledgement_in_hand_beats_its_deadline() {
     let (_, wire) = listened(&mut client);
     // The link's return is no clock: it gives up nothing that may have its answer in hand.
     client.handle_input(ms(100), Input::LinkUp);
-    assert_eq!(ack(&mut client, ms(100), wire), []);
+    assert_eq!(ack(&mut client, ms(100), wire), [gap(id)]);
     client.handle_timeout(ms(100));
+    client.refetched(id);
     let delivered = Output::Notice { subscription: id, notice: 7 };
     assert_eq!(notice(&mut client, ms(100), wire, 7), [delivered]);
     assert_eq!(wake_at(&mut client), None, "an open stream has no deadline (rule T1)");
@@ -328,7 +331,8 @@ fn a_silent_link_is_lost_for_the_streams_that_ask_for_signs_of_life() {
         let lively = Config { liveness: Some(Duration::from_millis(500)), ..limits() };
         let id = client.listen(ms(0), filter(), lively, jitter()).expect("below the limit");
         let (_, wire) = listened(&mut client);
-        assert_eq!(ack(&mut client, ms(0), wire), []);
+        assert_eq!(ack(&mut client, ms(0), wire), [gap(id)]);
+        client.refetched(id);
         let (_, patient) = open(&mut client);
         for at in [300, 700, 1100] {
             client.handle_input(ms(at), Input::Heard);
@@ -373,7 +377,8 @@ fn a_graceful_end_is_the_end_unless_asked_otherwise() {
     let again = Config { reopen_after_end: true, ..limits() };
     let id = client.listen(ms(2), filter(), again, jitter()).expect("below the limit");
     let (_, first) = listened(&mut client);
-    assert_eq!(ack(&mut client, ms(2), first), []);
+    assert_eq!(ack(&mut client, ms(2), first), [gap(id)]);
+    client.refetched(id);
     client.handle_input(ms(3), Input::ListenEnded { wire: first, refused: false });
     assert_eq!(drain(&mut client), []);
     let (now, second) = relistened(&mut client);
@@ -399,7 +404,7 @@ fn a_request_that_was_not_sent_is_sent_again_under_a_new_id() {
     client.handle_input(ms(0), Input::NotSent { wire: first });
     let (now, second) = relistened(&mut client);
     assert!(second > first);
-    assert_eq!(ack(&mut client, now, second), [gap(id)], "its first stream is late");
+    assert_eq!(ack(&mut client, now, second), [gap(id)], "its first stream");
     client.handle_input(now, Input::LinkLost);
     client.unlisten(now, id);
     assert_eq!(drain(&mut client), [unsubscribed(id, End::Closed)]);
@@ -442,7 +447,8 @@ fn subscriptions_are_told_apart_and_share_the_ids_with_calls() {
     let two = listen(&mut client, ms(0));
     let (_, second) = listened(&mut client);
     assert!(first < call && call < second, "one sequence of ids");
-    assert_eq!(ack(&mut client, ms(0), second), []);
+    assert_eq!(ack(&mut client, ms(0), second), [gap(two)]);
+    client.refetched(two);
     assert_eq!(notice(&mut client, ms(1), second, 2), [Output::Notice { subscription: two, notice: 2 }]);
     assert_eq!(notice(&mut client, ms(1), first, 1), [Output::Notice { subscription: one, notice: 1 }]);
     client.handle_input(ms(2), Input::StreamLost { wire: first });

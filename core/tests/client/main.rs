@@ -53,7 +53,7 @@ pub(crate) fn stdio() -> Calls {
 }
 
 pub(crate) fn options(contract: Contract) -> CallOptions {
-    CallOptions { limits: limits(500, 2000), contract, attempts: 3 }
+    CallOptions { limits: limits(500, 2000), contract, attempts: 3, ..CallOptions::default() }
 }
 
 pub(crate) fn keyed() -> Contract {

@@ -86,8 +86,12 @@ impl World {
                     idle: Some(Duration::from_nanos(self.size.idle)),
                     maximum: Some(Duration::from_nanos(self.size.maximum)),
                 };
-                let options =
-                    CallOptions { limits, contract: contracts()[contract].clone(), attempts: self.size.attempts };
+                let options = CallOptions {
+                    limits,
+                    contract: contracts()[contract].clone(),
+                    attempts: self.size.attempts,
+                    repeats: false,
+                };
                 let call = self.client.call(now, "payload", options).expect("below the cap");
                 let known = Known { started: now, contract, wires: vec![], out: None, maybe_sent: false, over: false };
                 assert!(self.calls.insert(call, known).is_none());

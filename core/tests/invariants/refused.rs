@@ -101,7 +101,7 @@ refused! {
     sub_2_a_recovery_is_a_new_request: ((WireId::new(1), WireId::new(2)), ("{}", "{}"), false),
         not ((WireId::new(1), WireId::new(1)), ("{}", "{}"), false), ((WireId::new(1), WireId::new(2)), ("{}", "{ }"), false),
             ((WireId::new(1), WireId::new(2)), ("{}", "{}"), true);
-    sub_3_a_recovered_stream_is_read_afresh: (true, true), not (true, false), (false, true);
+    sub_3_a_stream_that_opens_is_read_afresh: (true, true), not (true, false), (false, true);
     sub_4_an_end_is_an_end: (OPEN, ENDED, true), not (ENDED, WAITING, false), (OPEN, WAITING, true);
     sub_5_no_due_deadline_remains: (NS(3), Some(NS(4))), not (NS(4), Some(NS(4)));
     sub_6_a_pause_is_within_its_ceiling: (Duration::from_nanos(1), Duration::ZERO), not (MS(2), MS(1));

@@ -473,3 +473,17 @@ fn tools_without_a_hub_have_no_listen_and_with_one_say_what_they_offer() {
     let acknowledged = ask(&listening, method::LISTEN, &params);
     assert_eq!(acknowledged["params"]["notifications"], json!({"toolsListChanged": true}));
 }
+
+#[test]
+fn a_caller_without_a_name_is_nobody_in_particular() {
+    let hub = Hub::with_config(HubConfig { offers: Kinds::TASKS, ..HubConfig::default() });
+    // An empty name is none: it would own the tasks of all unnamed callers, and hear of none of them.
+    let mut server = serve(&hub, ServerConfig { principal: Some("".into()), ..ServerConfig::default() });
+    let mut request: Value = serde_json::from_str(&listen(1, &json!({"taskIds": ["t"]}))).expect("JSON");
+    request["params"]["_meta"]["io.modelcontextprotocol/clientCapabilities"] =
+        json!({"extensions": {"io.modelcontextprotocol/tasks": {}}});
+    server.send(request.to_string());
+    assert_eq!(told(&mut server), [r#"1 ack {"taskIds":["t"]}"#]);
+    hub.task_changed(None, "t", r#"{"taskId":"t","status":"working"}"#).expect("a state");
+    assert_eq!(told(&mut server), [r#"1 task "t" "working""#]);
+}

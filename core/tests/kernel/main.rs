@@ -5,6 +5,7 @@ mod support;
 
 mod client;
 mod exchange;
+mod feed;
 mod handlers;
 mod hub;
 mod input;

@@ -17,6 +17,7 @@ use super::support::{Driven, World};
 struct Busy {
     claims: Arc<AtomicU32>,
     refusals: Arc<AtomicU32>,
+    lost: u32,
     ended: Arc<Mutex<Option<TaskEnd>>>,
 }
 
@@ -29,7 +30,8 @@ impl TaskQueue for Busy {
         let lease =
             Lease { task: "t-1".into(), operation: operations[0].into(), owner: owner.into(), epoch, duration: lease };
         let (progress, known) = (Progress::default(), Known::default());
-        let claim = Claim { lease, principal: "".into(), key: None, payload: None, progress, known };
+        let lost_leases = self.lost;
+        let claim = Claim { lease, lost_leases, principal: "".into(), key: None, payload: None, progress, known };
         Box::pin(async { Ok(Some(claim)) })
     }
 
@@ -81,4 +83,22 @@ fn a_store_that_refuses_in_passing_is_asked_after_a_pause_and_burns_no_leases_wi
     }
     assert_eq!(claims, [1, 1, 2, 2, 3, 4], "one claim a pause, and the pauses grow");
     assert!(matches!(*store.ended.lock().expect("no panic"), Some(TaskEnd::Complete(_))), "then it is done");
+}
+
+#[test]
+fn a_task_that_lost_too_many_leases_fails_and_one_that_was_given_back_often_does_not() {
+    let world = World::default();
+    let timer: Arc<dyn Timer> = Arc::new(world);
+    let end_of = |lost: u32, given_back: u32| {
+        let store = Busy { lost, claims: Arc::new(AtomicU32::new(lost + given_back)), ..Busy::default() };
+        let worker = Worker::new(store.clone(), "worker", WorkerConfig::default())
+            .on("pack", |_| async move { Ok(Reply::text("packed")) });
+        let timer = Arc::clone(&timer);
+        let mut running = Driven::new(async move { worker.run_one(&timer).await });
+        assert_eq!(running.turn(), Some(std::task::Poll::Ready(Ok(true))));
+        store.ended.lock().expect("no panic").take()
+    };
+    assert!(matches!(end_of(15, 100), Some(TaskEnd::Complete(_))), "its lease is the 116th");
+    let Some(TaskEnd::Fail(error)) = end_of(16, 0) else { panic!("it goes on for ever") };
+    assert!(error.contains("lost 16 workers"), "{error}");
 }

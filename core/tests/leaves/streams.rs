@@ -45,15 +45,14 @@ fn the_subscription() {
     let start = Subscription::open(Instant::ZERO, config, jitter());
     let handle = |machine: &mut Subscription, now, event| machine.handle(now, event);
     // Without pauses the attempts make no difference.
-    let key = |machine: &Subscription| format!("{}, {}", show(machine), machine.is_recovering());
-    golden("subscription", explore_by(key, start, 4, &events, handle, show, |_, _, _, _, _| ()));
+    golden("subscription", explore_by(show, start, 4, &events, handle, show, |_, _, _, _, _| ()));
 }
 
 #[test]
 fn the_followed_task() {
     use follow::{Event, State};
     let config =
-        follow::Config { shortest: ns(1), longest: ns(2), usual: ns(1), backoff: NO_PAUSE, maximum: Some(ns(3)) };
+        follow::Config { shortest: ns(1), longest: ns(2), usual: ns(2), backoff: NO_PAUSE, maximum: Some(ns(3)) };
     let status = |terminal| (Event::Seen { terminal, interval: None }, Event::Notified { terminal, interval: None });
     let ((seen, notified), (end_seen, end_notified)) = (status(false), status(true));
     let events = [
@@ -62,12 +61,14 @@ fn the_followed_task() {
         ("seen at its end", end_seen),
         ("notified of its end", end_notified),
         ("missed", Event::Missed),
+        ("answered", Event::Answered),
         ("failed", Event::Failed),
         ("gone", Event::Gone),
         ("stop", Event::Stop),
         ("clock", Event::Clock),
     ];
     let show = |machine: &Follow| match machine.state() {
+        State::Asking if machine.has_missed() => format!("asking to ask again, wakes {}", time(machine.wake_at())),
         State::Asking => format!("asking, wakes {}", time(machine.wake_at())),
         State::Waiting { until } => format!("waiting until {}", until.as_nanos()),
         State::Over(end) => format!("over-{end:?}").to_lowercase(),

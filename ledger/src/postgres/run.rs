@@ -414,8 +414,12 @@ impl<'a> Runs<'a> {
         if let Err(error) = counted {
             return Err(roll_back(conn, stop(error)).await);
         }
-        rest.join(conn).commit(inner).await?;
-        Ok(body)
+        match rest.join(conn).commit(inner).await {
+            Ok(()) => Ok(body),
+            // It was given up, so nothing of it is there.
+            Err(error @ LedgerError::Busy { .. }) => Err(Stop::Again(error)),
+            Err(error) => Err(error.into()),
+        }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::error::LedgerError;
 use crate::record::code;
 use crate::request::{Executed, Request};
 use crate::task::store::{Decided, corrupt, decide};
+use crate::task::watch::{Interest, News};
 use crate::task::{Body, Changed, Snapshot, TaskError, TaskId, TaskLimits, TaskSpec, check_text};
 use crate::time::millis;
 use crate::transaction::settle_at;
@@ -75,7 +76,7 @@ impl PgTasks {
         let created = create(&tx, inner, &call, (&id, &spec), self.limits()).await;
         let created = tx.end(inner, created).await?;
         if !created.is_replay() {
-            self.changed().await;
+            self.changed(News::WORK).await;
         }
         Ok(created)
     }
@@ -91,7 +92,7 @@ impl PgTasks {
         let tx = inner.begin().await?;
         let created = create_keyless(&tx, scope, (&id, &spec), self.limits()).await;
         let created = tx.end(inner, created).await?;
-        self.changed().await;
+        self.changed(News::WORK).await;
         Ok(created)
     }
 
@@ -118,7 +119,7 @@ impl PgTasks {
         let tx = inner.begin().await?;
         let done = cancel(&tx, principal, id).await;
         tx.end(inner, done).await?;
-        self.changed().await;
+        self.changed(News::WORK).await;
         Ok(())
     }
 
@@ -138,7 +139,7 @@ impl PgTasks {
         let tx = inner.begin().await?;
         let done = answer(&tx, principal, id, &answers).await;
         tx.end(inner, done).await?;
-        self.changed().await;
+        self.changed(News::WORK).await;
         Ok(())
     }
 
@@ -185,13 +186,22 @@ impl PgTasks {
     ///
     /// [`TaskError::TooManyWatchers`].
     pub fn on_change(&self, callback: &Arc<dyn Fn() + Send + Sync>) -> Result<(), TaskError> {
-        self.inner().watchers.add(callback)
+        self.inner().watchers.add(callback, Interest::Changes)
+    }
+
+    /// As [`Tasks::on_work`](crate::Tasks::on_work).
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::TooManyWatchers`].
+    pub fn on_work(&self, callback: &Arc<dyn Fn() + Send + Sync>) -> Result<(), TaskError> {
+        self.inner().watchers.add(callback, Interest::Work)
     }
 
     /// Tells whoever waits, here and in other replicas.
-    async fn changed(&self) {
+    async fn changed(&self, news: News) {
         let inner = self.inner();
-        inner.watchers.notify();
+        inner.watchers.notify(news);
         if inner.notify
             && let Ok(conn) = inner.pool.get().await
             && conn.run("SELECT pg_notify('ledger_task', '')", args![]).await.is_ok()
@@ -238,10 +248,7 @@ async fn create(
     (id, spec): (&TaskId, &TaskSpec),
     limits: TaskLimits,
 ) -> Result<Executed<Snapshot>, TaskError> {
-    let free = tx.first("SELECT pg_try_advisory_xact_lock($1)", args![call.lock => INT8]).await?;
-    if !free.is_some_and(|row| row.get(0)) {
-        return Err(LedgerError::InFlight { retry_after: super::run::SOON }.into());
-    }
+    lock_key(tx, call).await?;
     let stored = record::lock(tx.wire(), &call.scope, &call.key).await?;
     if let Some(answer) = settle_at(stored, &call.fingerprint, &inner.secret, (tx.shown(), tx.now()))? {
         let id = decode::<Box<str>>(&answer.body).and_then(|text| TaskId::parse(&text).ok());
@@ -257,6 +264,24 @@ async fn create(
     insert_key(tx, inner, call, format!("\"{id}\"").as_bytes()).await?;
     row::insert(tx, id, &call.scope, Some(&call.key), spec).await?;
     snapshot(tx, &call.scope.principal, id).await.map(Executed::Fresh)
+}
+
+/// How long a creation waits for another one with its key. In milliseconds.
+const KEY_WAIT: &str = "2000";
+
+/// Waits until nobody else works on the key: the retry of a creation that is committing gets its task.
+async fn lock_key(tx: &Tx, call: &Call) -> Result<(), LedgerError> {
+    let free = tx.first("SELECT pg_try_advisory_xact_lock($1)", args![call.lock => INT8]).await?;
+    if free.is_some_and(|row| row.get(0)) {
+        return Ok(());
+    }
+    tx.first("SELECT set_config('lock_timeout', $1, true)", args![KEY_WAIT => TEXT]).await?;
+    let locked = tx.first("SELECT pg_advisory_xact_lock($1)", args![call.lock => INT8]).await;
+    match locked {
+        Ok(_) => Ok(()),
+        Err(LedgerError::Busy { .. }) => Err(LedgerError::InFlight { retry_after: super::run::SOON }),
+        Err(error) => Err(error),
+    }
 }
 
 async fn insert_key(tx: &Tx, inner: &Inner, call: &Call, body: &[u8]) -> Result<(), TaskError> {

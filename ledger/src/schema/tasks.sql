@@ -15,6 +15,8 @@ CREATE TABLE ledger_task(
     progress TEXT,
     lease_owner TEXT,
     lease_epoch INTEGER NOT NULL DEFAULT 0 CHECK(lease_epoch >= 0),
+    -- How many leases ran out; not those that were given back.
+    lease_losses INTEGER NOT NULL DEFAULT 0 CHECK(lease_losses >= 0),
     -- From when on a worker may have it: its creation, or the end of the lease.
     claimable_ms INTEGER NOT NULL,
     -- How long before that it was set: the length of the lease. A time further off was set by a clock that went back.

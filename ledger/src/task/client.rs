@@ -16,6 +16,7 @@ use crate::record::{self, Call};
 use crate::request::{Executed, Request};
 use crate::task::operator::housekeep;
 use crate::task::store::{self, Decided, Head, Tx, decide};
+use crate::task::watch::Interest;
 use crate::task::{Body, Changed, Snapshot, TaskError, TaskId, TaskLimits, TaskSpec, Tasks, Work, check_text};
 use crate::time::millis;
 use crate::transaction::settle;
@@ -195,7 +196,17 @@ impl Tasks {
     ///
     /// [`TaskError::TooManyWatchers`].
     pub fn on_change(&self, callback: &Arc<dyn Fn() + Send + Sync>) -> Result<(), TaskError> {
-        self.ledger.inner.task_watchers.add(callback)
+        self.ledger.inner.task_watchers.add(callback, Interest::Changes)
+    }
+
+    /// As [`on_change`](Self::on_change), after what a worker waits for only: a task was created or released, is to be
+    /// cancelled, or has an answer.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError::TooManyWatchers`].
+    pub fn on_work(&self, callback: &Arc<dyn Fn() + Send + Sync>) -> Result<(), TaskError> {
+        self.ledger.inner.task_watchers.add(callback, Interest::Work)
     }
 
     fn check_spec(&self, spec: &mut TaskSpec) -> Result<(), TaskError> {
@@ -247,18 +258,22 @@ impl Tasks {
 
     pub(super) fn cancelling(&self, principal: &str, id: &TaskId) -> Work<()> {
         let (principal, id): (Box<str>, _) = (principal.into(), id.clone());
-        let later = id.clone();
+        let (by, later) = (principal.clone(), id.clone());
         let unit = self.unit("tasks/cancel", move |tx| {
             let head = Head::of_client(tx, &principal, &id)?;
             match decide(head.record, Event::CancelRequested)? {
-                Decided::Write(record) => store::save(tx, &id, &record, None),
+                Decided::Write(record) => {
+                    tx.gives_work();
+                    store::save(tx, &id, &record, None)
+                }
                 Decided::Stay | Decided::ObserveCancel => Ok(()),
             }
         });
+        // Also of a call that was refused: another caller's task is as unknown here.
         self.look_up(unit, move |tx| {
-            let head = Head::find(tx.conn, &later)?;
-            let done = |head: &Head| head.record.cancel_requested || head.record.status.is_terminal();
-            Ok(head.filter(done).map(|_| ()))
+            let head = Head::of_client(tx, &by, &later)?;
+            let done = head.record.cancel_requested || head.record.status.is_terminal();
+            Ok(done.then_some(()))
         })
     }
 
@@ -337,6 +352,7 @@ fn answer(tx: &Tx<'_>, principal: &str, id: &TaskId, answers: &BTreeMap<Box<str>
     if count == 0 {
         return Ok(());
     }
+    tx.gives_work();
     if count < open.len() {
         return store::touch(tx, id);
     }

@@ -23,8 +23,9 @@ pub enum TaskError {
     },
 
     // To a worker.
-    /// The lease ended and was taken away, perhaps given to another worker. Stop: what is not stored yet is not wanted.
-    #[error("the lease of the task is lost: stop the work, another worker may be on it")]
+    /// The lease ended and was taken away, perhaps given to another worker, or the task's life is over. Stop: what is not
+    /// stored yet is not wanted.
+    #[error("the lease of the task is lost: stop the work, the task has expired or another worker may be on it")]
     LeaseLost,
     /// The task already ended, with this status. The first end stays (`TASK-4`).
     #[error("the task is already {0}: nothing was changed")]

@@ -165,7 +165,8 @@ impl Tasks {
         let lease = lease.clone();
         let operation = lease.operation.clone();
         self.unit(&operation, move |tx| {
-            alive(tx, &lease)?;
+            unfinished(tx, &lease)?;
+            tx.gives_work();
             let sql = "UPDATE ledger_task SET lease_owner = NULL, claimable_ms = ?2, lease_ms = 0 WHERE id = ?1";
             tx.run(sql, (lease.task.as_str(), tx.now)).map(drop)
         })
@@ -181,6 +182,12 @@ fn held(tx: &Tx<'_>, lease: &Lease) -> Result<Head, TaskError> {
 
 /// The task, if the lease counts and there is work left, and whether a client wants it to end.
 fn alive(tx: &Tx<'_>, lease: &Lease) -> Result<(Head, bool), TaskError> {
+    let (head, cancel_requested) = unfinished(tx, lease)?;
+    if head.lives(tx.now) { Ok((head, cancel_requested)) } else { Err(TaskError::LeaseLost) }
+}
+
+/// As [`alive`], also if the task's life is over.
+fn unfinished(tx: &Tx<'_>, lease: &Lease) -> Result<(Head, bool), TaskError> {
     let head = held(tx, lease)?;
     match decide(head.record, Event::Checkpoint)? {
         Decided::ObserveCancel => Ok((head, true)),
@@ -224,11 +231,14 @@ fn claim(tx: &Tx<'_>, operations: &[Box<str>], owner: &str, lease: Duration) -> 
         let first = next(tx, operation)?;
         longest = [longest, first].into_iter().flatten().min_by_key(|head| head.claimable_at);
     }
-    let Some(Head { id, scope, record, epoch, .. }) = longest else {
+    let Some(Head { id, scope, record, epoch, losses, owner: before, .. }) = longest else {
         return Ok(None);
     };
     let epoch = epoch.saturating_add(1);
-    tx.run("UPDATE ledger_task SET lease_owner = ?2, lease_epoch = ?3 WHERE id = ?1", (id.as_str(), owner, epoch))?;
+    // Who gives a lease back takes the owner with it.
+    let losses = losses.saturating_add(before.is_some().into());
+    let sql = "UPDATE ledger_task SET lease_owner = ?2, lease_epoch = ?3, lease_losses = ?4 WHERE id = ?1";
+    tx.run(sql, (id.as_str(), owner, epoch, losses))?;
     let lease = Lease { task: id, operation: scope.operation.clone(), owner: owner.into(), epoch, duration: lease };
     extend(tx, &lease)?;
     let id = &lease.task;
@@ -238,6 +248,7 @@ fn claim(tx: &Tx<'_>, operations: &[Box<str>], owner: &str, lease: Duration) -> 
     let key = key.map(|text| Key::parse(&text)).transpose();
     Ok(Some(Claimed {
         scope,
+        lost_leases: losses,
         key: key.map_err(|_| store::corrupt("the key of a task is none"))?,
         payload,
         progress: store::progress(tx.conn, id)?,
@@ -295,6 +306,9 @@ fn ask(tx: &Tx<'_>, lease: &Lease, requests: &[(Box<str>, Body)], limit: u32) ->
     let Decided::Write(record) = decide(head.record, Event::InputRequired)? else {
         return Err(store::corrupt("a task cannot ask and has not ended"));
     };
+    if !head.lives(tx.now) {
+        return Err(TaskError::LeaseLost);
+    }
     if requests.is_empty() {
         return Err(TaskError::NoInput);
     }

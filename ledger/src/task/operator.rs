@@ -129,7 +129,10 @@ impl Resolved {
         )?;
         match end {
             Some(end) => finish(tx, id, end)?,
-            None => store::touch(tx, id)?,
+            None => {
+                tx.gives_work();
+                store::touch(tx, id)?;
+            }
         }
         Ok(row)
     }
@@ -182,7 +185,8 @@ fn expire_leases(tx: &Tx<'_>, limit: u32) -> Result<usize, TaskError> {
         // The epoch goes up without a claim, so that the worker, if it lives, does not write past the operator.
         tx.run(
             "UPDATE ledger_task
-             SET in_doubt = 1, lease_owner = NULL, lease_epoch = lease_epoch + 1, status_message = ?2 WHERE id = ?1",
+             SET in_doubt = 1, lease_owner = NULL, lease_epoch = lease_epoch + 1, lease_losses = lease_losses + 1,
+                 status_message = ?2 WHERE id = ?1",
             (head.id.as_str(), IN_DOUBT),
         )?;
         store::touch(tx, &head.id)?;

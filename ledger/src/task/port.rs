@@ -99,7 +99,7 @@ impl TaskQueue for Tasks {
     }
 
     fn on_change(&self, callback: &Arc<OnChange>) -> Result<(), TaskStoreError> {
-        TaskStore::on_change(self, callback)
+        self.on_work(callback).map_err(|error| port_error(&error))
     }
 }
 
@@ -168,10 +168,11 @@ impl From<Snapshot> for TaskState {
 
 impl From<Claimed> for Claim {
     fn from(task: Claimed) -> Self {
-        let Claimed { lease, scope, key, payload, progress, cancel_requested, inputs } = task;
+        let Claimed { lease, lost_leases, scope, key, payload, progress, cancel_requested, inputs } = task;
         let Progress { step, state, message } = progress;
         Self {
             lease: lease.into(),
+            lost_leases,
             principal: scope.principal,
             key,
             payload: payload.map(Body::into_json),
@@ -198,6 +199,9 @@ impl TryFrom<&PortLease> for Lease {
         Ok(Self { task: TaskId::parse(&task)?, operation, owner, epoch, duration })
     }
 }
+
+/// How long a caller is asked to wait for a store that is busy.
+const SOON: Duration = Duration::from_millis(100);
 
 /// What a client or worker of the port has to know. No message holds a key, an argument or a result.
 pub(crate) fn port_error(error: &TaskError) -> TaskStoreError {
@@ -228,7 +232,13 @@ impl From<&TaskError> for TaskStoreError {
 fn ledger_error(error: &LedgerError) -> TaskStoreError {
     let kind = match error {
         LedgerError::Mismatch => "idempotency_key_conflict",
-        LedgerError::InFlight { .. } => "idempotency_key_in_progress",
+        LedgerError::InFlight { retry_after } => {
+            return TaskStoreError::Busy { retry_after: *retry_after, message: error.to_string().into() };
+        }
+        // Nothing was done.
+        LedgerError::Busy { .. } => {
+            return TaskStoreError::Busy { retry_after: SOON, message: error.to_string().into() };
+        }
         LedgerError::InDoubt => "idempotency_key_in_doubt",
         LedgerError::ResultExpired => "idempotency_result_expired",
         LedgerError::InvalidKey { .. } | LedgerError::KeyTooOld => "idempotency_key_invalid",

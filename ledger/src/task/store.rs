@@ -11,6 +11,7 @@ use steady_core::time::WallTime;
 
 use crate::error::LedgerError;
 use crate::file::Db;
+use crate::task::watch::News;
 use crate::task::{Body, Input, Progress, Snapshot, TaskError, TaskId, TaskSpec};
 use crate::time::{JUMP, Timekeeper, millis};
 
@@ -23,11 +24,20 @@ pub(crate) struct Tx<'a> {
     clock: &'a Timekeeper,
     /// Whether something was written that a client can see.
     changed: Cell<bool>,
+    /// Whether something was written that a worker may wait for.
+    work: Cell<bool>,
 }
 
 impl<'a> Tx<'a> {
     pub(crate) fn new(db: &'a Db, clock: &'a Timekeeper) -> Self {
-        Self { db, conn: &db.conn, now: clock.shown().unix_millis(), clock, changed: Cell::new(false) }
+        Self {
+            db,
+            conn: &db.conn,
+            now: clock.shown().unix_millis(),
+            clock,
+            changed: Cell::new(false),
+            work: Cell::new(false),
+        }
     }
 
     /// Whether something may be deleted because of what the clock shows.
@@ -42,8 +52,14 @@ impl<'a> Tx<'a> {
         self.now.saturating_add(JUMP)
     }
 
-    pub(crate) fn has_changed(&self) -> bool {
-        self.changed.get()
+    /// Who is to hear of what was written.
+    pub(crate) fn news(&self) -> News {
+        News { changed: self.changed.get(), work: self.work.get() }
+    }
+
+    /// Notes that a task can be claimed, is to be cancelled, or has an answer.
+    pub(crate) fn gives_work(&self) {
+        self.work.set(true);
     }
 
     /// The number of a write that a client can see.
@@ -99,6 +115,8 @@ pub(crate) struct Head {
     pub(crate) step: i64,
     pub(crate) owner: Option<Box<str>>,
     pub(crate) epoch: u32,
+    pub(crate) losses: u32,
+    external_open: bool,
     pub(crate) claimable_at: WallTime,
     pub(crate) in_doubt: bool,
     pub(crate) created_at: WallTime,
@@ -110,7 +128,7 @@ macro_rules! head {
     ($rest:literal) => {
         concat!(
             "SELECT id, principal, operation, revision, status, cancel_requested_ms, step, lease_owner, lease_epoch,
-                    claimable_ms, in_doubt, created_ms, expires_ms
+                    claimable_ms, in_doubt, created_ms, expires_ms, lease_losses, external_open
              FROM ledger_task ",
             $rest
         )
@@ -129,6 +147,12 @@ impl Head {
     pub(crate) fn of_client(tx: &Tx<'_>, principal: &str, id: &TaskId) -> Result<Self, TaskError> {
         let head = Self::find(tx.conn, id)?.filter(|head| *head.scope.principal == *principal);
         head.filter(|head| head.expires_ms.is_none_or(|end| tx.now < end)).ok_or(TaskError::Unknown)
+    }
+
+    /// Whether there is work left in it: nobody can answer, cancel or see a task whose life is over, and only an external
+    /// step that is open has to be closed yet.
+    pub(crate) fn lives(&self, now: i64) -> bool {
+        self.external_open || self.expires_ms.is_none_or(|end| now < end)
     }
 
     /// All that a statement of [`head!`] finds.
@@ -161,6 +185,8 @@ impl Head {
             in_doubt: row.get(10)?,
             created_at: time(11)?,
             expires_ms: row.get(12)?,
+            losses: row.get(13)?,
+            external_open: row.get(14)?,
         }))
     }
 }
@@ -178,6 +204,7 @@ pub(crate) fn insert(
     spec: &TaskSpec,
 ) -> Result<(), TaskError> {
     let (_, first) = Task::create();
+    tx.gives_work();
     tx.run(
         "INSERT INTO ledger_task(id, principal, operation, key, revision, status, status_message, payload, claimable_ms,
                                  created_ms, updated_ms, expires_ms, poll_ms)

@@ -187,6 +187,9 @@ impl Lease {
 pub struct Claimed {
     /// The right to it.
     pub lease: Lease,
+    /// How many leases of it ran out before this one; not those that their workers gave back. A task that keeps losing its
+    /// workers shows it here, and should be let fail.
+    pub lost_leases: u32,
     /// Whose task of what.
     pub scope: Scope,
     /// The business key that it was created under.

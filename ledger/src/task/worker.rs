@@ -16,7 +16,7 @@ impl Tasks {
     ///
     /// A task waits from its creation on, and again when its lease is over or released, unless an external step is open.
     /// One that waits for input waits for its client, unless it is to be cancelled. Each lease has a higher
-    /// [`Lease::epoch`]: a task that keeps losing its workers shows it there, and should be let fail.
+    /// [`Lease::epoch`].
     ///
     /// # Errors
     ///
@@ -44,7 +44,8 @@ impl Tasks {
     ///
     /// # Errors
     ///
-    /// [`TaskError::LeaseLost`], [`TaskError::Over`], [`TaskError::TooLarge`].
+    /// [`TaskError::LeaseLost`], also once the task's life is over, unless an external step is open: nobody can answer,
+    /// cancel or see it any more; [`TaskError::Over`], [`TaskError::TooLarge`].
     pub fn checkpoint(&self, lease: &Lease, progress: Progress) -> Result<Checkpoint, TaskError> {
         self.wait(self.checkpointing(lease, progress, None))
     }
@@ -217,7 +218,8 @@ impl Tasks {
         self.submit(Ok(self.external(lease, false)))
     }
 
-    /// Gives the task up, so that another worker need not wait for the end of the lease.
+    /// Gives the task up, so that another worker need not wait for the end of the lease. It does not count as one that was
+    /// lost.
     ///
     /// # Errors
     ///

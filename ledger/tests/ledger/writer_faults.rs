@@ -10,8 +10,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use steady_crash_vfs::{Answer, Asked, Call, Disk};
-use steady_ledger::Unkeyed;
 use steady_ledger::rusqlite::ffi;
+use steady_ledger::{TaskError, TaskSpec, Unkeyed};
 
 use super::writer::{block_on, hold};
 use super::*;
@@ -85,6 +85,34 @@ fn a_failed_commit_changes_no_answer_but_those_that_it_carried() {
     assert!(matches!(block_on(later), Ok(Executed::Fresh(_))), "it did not run before");
     assert_eq!(shop.reservations(), 1 + i64::from(first.is_ok()));
     assert_eq!(shop.ledger.stats().looked_up, 1);
+}
+
+/// What the file says after a commit of unknown outcome is told to nobody whose it is not (rule K5).
+#[test]
+fn k5_an_uncertain_commit_tells_nobody_of_another_callers_task() {
+    let disk = Disk::register("writer-faults-k5");
+    let shop = Shop::open_with(Options { vfs: Some(disk.name().into()), ..options() });
+    let tasks = shop.ledger.tasks();
+    let id = tasks.create_keyless(&scope(), TaskSpec::default()).unwrap().id;
+    tasks.cancel("tenant-1", &id).unwrap();
+    let (release, holder) = hold(&shop.ledger);
+    let fails = Arc::new(AtomicBool::new(false));
+    let armed = Arc::clone(&fails);
+    disk.ask(move |Asked { call, .. }| {
+        let fails = call == Call::Sync && fails.swap(false, Ordering::SeqCst);
+        if fails { Answer::Fail(ffi::SQLITE_IOERR_FSYNC) } else { Answer::Do }
+    });
+    let arming = queue(&shop.ledger, "order-1", move |_| {
+        armed.store(true, Ordering::SeqCst);
+        Ok(1)
+    });
+    let (own, probe) = (tasks.cancel_async("tenant-1", &id), tasks.cancel_async("tenant-2", &id));
+    drop(release);
+    holder.join().unwrap();
+    assert!(matches!(block_on(arming), Err(LedgerError::Storage(_))));
+    assert!(matches!(block_on(own), Ok(())), "it is to be cancelled, as its owner wanted");
+    let probed = block_on(probe);
+    assert!(matches!(probed, Err(TaskError::Unknown)), "{probed:?}");
 }
 
 #[test]

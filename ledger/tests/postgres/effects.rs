@@ -340,3 +340,25 @@ fn statements_of_an_effect_that_go_out_together_are_all_answered() {
         assert!(matches!(done.await, Ok(Executed::Fresh(10))));
     });
 }
+
+/// The database can find at the very end that a transaction has to go. Nothing of it is there then.
+#[test]
+fn an_effect_without_a_key_that_is_given_up_at_its_commit_runs_again() {
+    let name = "an_effect_without_a_key_that_is_given_up_at_its_commit_runs_again";
+    let Some(shop) = Shop::open(name, PgOptions { isolation: Isolation::Serializable, ..options() }) else { return };
+    shop.runtime.block_on(async {
+        // First with its last row, then with the commit itself.
+        let sql = "CREATE SEQUENCE once;
+                   CREATE FUNCTION gives_up() RETURNS trigger LANGUAGE plpgsql AS
+                       'BEGIN IF nextval(''once'') IN (1, 3) THEN RAISE EXCEPTION ''x'' USING ERRCODE = ''40001''; END IF;
+                              RETURN NULL; END';
+                   CREATE CONSTRAINT TRIGGER at_commit AFTER INSERT ON ledger_receipt DEFERRABLE INITIALLY DEFERRED
+                       FOR EACH ROW EXECUTE FUNCTION gives_up();
+                   CREATE TRIGGER before_it AFTER INSERT ON ledger_receipt FOR EACH ROW EXECUTE FUNCTION gives_up();";
+        shop.stranger().await.batch_execute(sql).await.unwrap();
+        let done = shop.ledger.execute_keyless(&scope(), |tx| Box::pin(charge(tx, "none"))).await;
+        assert!(done.is_ok(), "{done:?}");
+        assert_eq!(shop.number("SELECT count(*) FROM effect").await, 1);
+        assert_eq!(shop.ledger.keyless_executions(&scope()).await.unwrap(), 1);
+    });
+}

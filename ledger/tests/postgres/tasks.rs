@@ -4,8 +4,11 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use steady_core::kernel::tasks::TaskStoreError;
 use steady_ledger::tokio_postgres::types::Type;
-use steady_ledger::{Body, LedgerError, PgLedger, Progress, Request, Resolution, Scope, Status, TaskError, TaskSpec};
+use steady_ledger::{
+    Body, Clock, LedgerError, PgLedger, PgOptions, Progress, Request, Resolution, Scope, Status, TaskError, TaskSpec,
+};
 
 use crate::shop::{SCHEMA, Shop, key, options};
 use crate::task_port::{Both, every_promise};
@@ -17,13 +20,13 @@ fn it_keeps_every_promise_of_the_task_ports() {
     // A change shows once every transaction that began before it is over, in whichever database of the server.
     let Some((_cluster, shop)) = Shop::alone("it_keeps_every_promise_of_the_task_ports", options()) else { return };
     let schemas = Cell::new(0);
-    every_promise(&|| -> Box<dyn Both> {
+    every_promise(&|clock: Option<Clock>| -> Box<dyn Both> {
         schemas.set(schemas.get() + 1);
         let schema = format!("port{}", schemas.get());
         let config = format!("{} options='-c search_path={schema}'", shop.config);
         shop.runtime.block_on(async {
             shop.stranger().await.batch_execute(&format!("CREATE SCHEMA {schema}")).await.unwrap();
-            Box::new(PgLedger::open(&config, options()).await.unwrap().tasks())
+            Box::new(PgLedger::open(&config, PgOptions { clock, ..options() }).await.unwrap().tasks())
         })
     });
 }
@@ -106,6 +109,55 @@ fn who_follows_the_changes_misses_none_that_commits_late() {
         let changed = tasks.changed_since(start, 9).await.unwrap();
         assert_eq!(changed.iter().map(|change| &change.id).collect::<Vec<_>>(), [&early.id, &late.id]);
         assert_eq!(tasks.changed_since(start, 1).await.unwrap().len(), 1);
+    });
+}
+
+/// How many advisory locks there are, of those that are held and of those that are waited for.
+async fn key_locks(shop: &Shop) -> (i64, i64) {
+    let count = |granted: bool| {
+        format!(
+            "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = {granted}
+                 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        )
+    };
+    (shop.number(&count(true)).await, shop.number(&count(false)).await)
+}
+
+async fn until_locks_are(shop: &Shop, wanted: (i64, i64)) {
+    let hang = std::time::Instant::now() + Duration::from_secs(60);
+    while key_locks(shop).await != wanted {
+        assert!(std::time::Instant::now() < hang, "{:?} instead of {wanted:?}", key_locks(shop).await);
+    }
+}
+
+#[test]
+fn the_retry_of_a_creation_that_commits_slowly_waits_and_gets_its_task() {
+    let name = "the_retry_of_a_creation_that_commits_slowly_waits_and_gets_its_task";
+    let Some(shop) = Shop::open(name, options()) else { return };
+    shop.runtime.block_on(async {
+        let create = || {
+            let tasks = shop.ledger.tasks();
+            tokio::spawn(async move {
+                let (scope, key) = (scope(), key("order-7"));
+                tasks.create(&Request::new(&scope, &key, "{}"), TaskSpec::default()).await
+            })
+        };
+        // Whoever makes a task is held up, with its key in hand.
+        let slow = shop.stranger().await;
+        slow.batch_execute("BEGIN; LOCK TABLE ledger_task IN EXCLUSIVE MODE").await.unwrap();
+        let first = create();
+        until_locks_are(&shop, (1, 0)).await;
+        let refused = create().await.unwrap().unwrap_err();
+        assert!(matches!(refused, TaskError::Ledger(LedgerError::InFlight { .. })), "not for ever: {refused:?}");
+        let told = TaskStoreError::from(&refused);
+        assert!(matches!(told, TaskStoreError::Busy { .. }), "it can be repeated: {told:?}");
+        let again = create();
+        until_locks_are(&shop, (1, 1)).await;
+        slow.batch_execute("COMMIT").await.unwrap();
+        let (first, again) = (first.await.unwrap().unwrap(), again.await.unwrap().unwrap());
+        assert_eq!((first.is_replay(), again.is_replay()), (false, true));
+        assert_eq!(first.into_inner().id, again.into_inner().id);
+        assert_eq!(shop.number("SELECT count(*) FROM ledger_task").await, 1);
     });
 }
 

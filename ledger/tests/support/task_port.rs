@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
@@ -12,6 +12,7 @@ use steady_core::kernel::tasks::{
     Claim, Created, NewTask, OnChange, Progress, Stored, TaskEnd, TaskQueue, TaskState, TaskStore, TaskStoreError,
 };
 use steady_core::task::Status;
+use steady_ledger::{Clock, WallTime};
 
 /// Long enough for every machine, and shorter than anybody waits.
 const HANG: Duration = Duration::from_secs(60);
@@ -78,10 +79,10 @@ fn started(store: &dyn Both) -> Claim {
     claim(store, "worker").expect("a task waits")
 }
 
-/// Everything that follows, each on a store of its own.
-pub(crate) fn every_promise(open: &dyn Fn() -> Box<dyn Both>) {
+/// Everything that follows, each on a store of its own; one of them by a clock of its own.
+pub(crate) fn every_promise(open: &dyn Fn(Option<Clock>) -> Box<dyn Both>) {
     type Promise = fn(&dyn Both);
-    const PROMISES: [Promise; 7] = [
+    const PROMISES: [Promise; 9] = [
         a_key_makes_one_task,
         a_task_is_unknown_to_others,
         a_worker_goes_from_claim_to_end,
@@ -89,10 +90,92 @@ pub(crate) fn every_promise(open: &dyn Fn() -> Box<dyn Both>) {
         cancel_is_an_intent,
         inputs_go_round,
         changes_are_named_in_order,
+        a_lease_given_back_is_not_lost,
+        workers_hear_of_work_and_not_of_progress,
     ];
     for promise in PROMISES {
-        promise(&*open());
+        promise(&*open(None));
     }
+    let now = Arc::new(AtomicI64::new(1_000_000));
+    let shown = Arc::clone(&now);
+    let clock = Clock::new(move || WallTime::from_unix_millis(shown.load(Ordering::SeqCst)));
+    what_nobody_can_see_is_no_work(&*open(Some(clock)), &|millis| {
+        now.fetch_add(millis, Ordering::SeqCst);
+    });
+}
+
+/// `pass` lets time pass, in milliseconds.
+fn what_nobody_can_see_is_no_work(store: &dyn Both, pass: &dyn Fn(i64)) {
+    let short = || NewTask { ttl: Some(Duration::from_secs(30)), ..new_task("ann", None, "{}") };
+    let claimed = || {
+        wait(store.create(short())).expect("room");
+        claim(store, "worker").expect("a task waits")
+    };
+    let (waiting, outside, ends) = (claimed(), claimed(), claimed());
+    let question = vec![(Box::from("size"), Box::from(r#"{"method":"elicitation/create","params":{}}"#))];
+    wait(store.ask(&waiting.lease, question.clone())).expect("asked");
+    wait(store.external(&outside.lease, true)).expect("a lease");
+    let look = |claim: &Claim| wait(store.checkpoint(&claim.lease, Progress::default())).map(|_| ());
+    pass(29_999);
+    assert_eq!([&waiting, &outside, &ends].map(look), [(); 3].map(Ok), "they live");
+    pass(1);
+    let lost = Err(TaskStoreError::LeaseLost);
+    assert_eq!([&waiting, &outside, &ends].map(look), [lost.clone(), Ok(()), lost.clone()]);
+    assert_eq!(wait(store.ask(&ends.lease, question)), lost);
+    assert_eq!(wait(store.external(&ends.lease, true)), lost);
+    wait(store.external(&outside.lease, false)).expect("the step can be closed");
+    assert_eq!(look(&outside), lost, "and then there is nothing left");
+    wait(store.finish(&ends.lease, TaskEnd::Complete("{}".into()))).expect("who is done may say so");
+    wait(store.release(&waiting.lease)).expect("who stops may say so");
+    assert!(claim(store, "second").is_none());
+}
+
+fn a_lease_given_back_is_not_lost(store: &dyn Both) {
+    let first = started(store);
+    wait(store.release(&first.lease)).expect("a lease");
+    let second = claim(store, "second").expect("it was given up");
+    assert_eq!((first.lost_leases, second.lost_leases), (0, 0));
+    // A lease that is over when it begins.
+    wait(store.release(&second.lease)).expect("a lease");
+    let lost = wait(store.claim(&["pack"], "third", Duration::ZERO)).expect("an answer").expect("it was given up");
+    let next = claim(store, "fourth").expect("its lease is over");
+    assert_eq!((lost.lost_leases, next.lost_leases), (0, 1));
+    assert!(next.lease.epoch > lost.lease.epoch && lost.lease.epoch > second.lease.epoch);
+}
+
+fn workers_hear_of_work_and_not_of_progress(store: &dyn Both) {
+    let heard = Arc::new(AtomicU32::new(0));
+    let count = Arc::clone(&heard);
+    let callback: Arc<OnChange> = Arc::new(move || {
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    TaskQueue::on_change(store, &callback).expect("room");
+    let rung = |what: &str, by: &mut dyn FnMut()| {
+        let before = heard.load(Ordering::SeqCst);
+        by();
+        (what.to_owned(), heard.load(Ordering::SeqCst) > before)
+    };
+    let id = fresh(store).id;
+    let claimed = claim(store, "worker").expect("a task waits");
+    let steps = [
+        rung("creation", &mut || drop(fresh(store))),
+        rung("progress", &mut || {
+            let step = Progress { step: 1, ..Progress::default() };
+            assert!(wait(store.checkpoint(&claimed.lease, step)).expect("a lease").stored);
+        }),
+        rung("question", &mut || {
+            let question = (Box::from("size"), Box::from(r#"{"method":"roots/list","params":{}}"#));
+            wait(store.ask(&claimed.lease, vec![question])).expect("asked");
+        }),
+        rung("answer", &mut || {
+            wait(store.update("ann", &id, vec![("size".into(), "1".into())])).expect("answered");
+        }),
+        rung("cancellation", &mut || wait(store.cancel("ann", &id)).expect("acknowledged")),
+        rung("release", &mut || wait(store.release(&claimed.lease)).expect("a lease")),
+    ];
+    let expected = [true, false, false, true, true, true];
+    let told: Vec<_> = steps.iter().map(|(what, heard)| (what.as_str(), *heard)).collect();
+    assert_eq!(told.iter().map(|(_, heard)| *heard).collect::<Vec<_>>(), expected, "{told:?}");
 }
 
 fn a_key_makes_one_task(store: &dyn Both) {

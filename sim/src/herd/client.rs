@@ -28,6 +28,10 @@ pub(super) struct Member {
     back_at: Option<Instant>,
     /// What a gap named is read.
     refetched: bool,
+    /// Reads that are sent and not answered.
+    reads: Vec<WireId>,
+    /// The mutant does not wait for them.
+    hasty: bool,
     not_new: u64,
     before_refetch: u64,
     /// Another policy's pauses; the machine's own are then cut to nothing.
@@ -75,6 +79,8 @@ impl Member {
             attempts: 0,
             back_at: None,
             refetched: true,
+            reads: Vec::new(),
+            hasty: herd.hasty,
             not_new: 0,
             before_refetch: 0,
             other,
@@ -82,6 +88,7 @@ impl Member {
         };
         member.look(Instant::ZERO);
         member.input(Instant::ZERO, |wire| Input::Acknowledged { wire });
+        member.answer(Instant::ZERO);
         member
     }
 
@@ -119,12 +126,20 @@ impl Member {
         self.wire = None;
     }
 
-    /// The server acknowledges, and at once has something to tell; then it answers the read.
+    /// The server acknowledges, and at once has something to tell; then it answers what is read.
     pub(super) fn served(&mut self, now: Instant) {
-        self.refetched = false;
         self.input(now, |wire| Input::Acknowledged { wire });
         self.input(now, |wire| Input::Notice { wire, notice: (), about: Some(Refetch::Tools) });
+        self.answer(now);
         self.back_at = Some(now);
+    }
+
+    /// The server answers what is read, also what is read for what changed meanwhile.
+    fn answer(&mut self, now: Instant) {
+        while let Some(wire) = self.reads.pop() {
+            self.machine.handle_input(now, Input::Response { wire, answer: () });
+            self.look(now);
+        }
     }
 
     fn input(&mut self, now: Instant, input: impl FnOnce(WireId) -> Input<()>) {
@@ -134,7 +149,7 @@ impl Member {
         }
     }
 
-    /// Takes what the machine says, and does it: what is to be read is answered in the same instant.
+    /// Takes what the machine says, and does it, as an application does.
     fn look(&mut self, now: Instant) {
         loop {
             match self.machine.poll_output() {
@@ -145,22 +160,29 @@ impl Member {
                     self.not_new += u64::from(!new || !same);
                     (self.wire, self.newest) = (Some(plan.wire()), Some(plan.wire()));
                 }
-                Output::Gap { refetch, .. } => {
+                Output::Gap { refetch, subscription } => {
+                    self.refetched = false;
+                    if self.hasty {
+                        self.machine.refetched(subscription);
+                    }
                     let options = || CallOptions { contract: Contract::Safe, ..CallOptions::default() };
                     for what in refetch {
                         // The caps are far above what one client asks for.
                         let _refused_at_the_cap = self.machine.call(now, what, options()).is_err();
                     }
                 }
-                Output::Send { wire, .. } => self.machine.handle_input(now, Input::Response { wire, answer: () }),
-                Output::Finished { .. } => {
+                Output::Send { wire, .. } => self.reads.push(wire),
+                Output::Finished { .. } if self.reads.is_empty() => {
                     self.refetched = true;
-                    if let Some(subscription) = self.subscription {
+                    if let Some(subscription) = self.subscription.filter(|_| !self.hasty) {
                         self.machine.refetched(subscription);
                     }
                 }
                 Output::Notice { .. } => self.before_refetch += u64::from(!self.refetched),
-                Output::Signal { .. } | Output::Progress { .. } | Output::Unsubscribed { .. } => {}
+                Output::Finished { .. }
+                | Output::Signal { .. }
+                | Output::Progress { .. }
+                | Output::Unsubscribed { .. } => {}
             }
         }
     }

@@ -68,17 +68,31 @@ pub(super) fn table(design: &Design, class: Safety) -> Vec<Race> {
     races.into_iter().filter_map(|(race, steps)| play(design, race, steps)).collect()
 }
 
-/// Progress in time for each idle deadline, until the maximum has passed.
+/// Pauses that a script of progress has at most.
+const PAUSES: u32 = 900;
+
+/// Progress in time for each idle deadline, until the maximum has passed. A maximum that would take more pauses than a
+/// script has is cut to what they reach: what happens then is the same, only earlier.
 fn to_maximum(call: &Step, idle: Option<Duration>, max: Duration) -> Vec<Step> {
     let pause = idle.map_or(max / 4, |idle| (idle / 2).min(max / 4)).max(Duration::from_micros(1));
-    let mut steps = vec![call.clone()];
+    let max = max.min(pause * PAUSES);
+    let mut steps = vec![with_maximum(call, max)];
     let mut passed = Duration::ZERO;
-    while passed <= max && steps.len() < 2000 {
+    while passed <= max {
         steps.extend([Step::Wait(pause), Step::Progress("A".into())]);
         passed += pause;
     }
     steps.push(Step::Complete("A".into()));
     steps
+}
+
+/// The same call with this maximum.
+fn with_maximum(call: &Step, max: Duration) -> Step {
+    let mut call = call.clone();
+    if let Step::Call { max: limit, .. } = &mut call {
+        *limit = Some(max);
+    }
+    call
 }
 
 fn play(design: &Design, race: &'static str, steps: Vec<Step>) -> Option<Race> {

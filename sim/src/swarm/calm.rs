@@ -85,6 +85,9 @@ impl System {
         }
         // The longest pause between two requests to listen, and then some.
         self.run_until(self.executor.now() + Duration::from_secs(20));
+        // What changed before, nobody tells any more: who has missed it without being told so never knows.
+        let version = self.switch.lock().yard.version.load(Ordering::Relaxed);
+        self.log.lock().all_heard(version);
         self.change();
         self.run_until(self.executor.now() + Duration::from_millis(8 * self.world.delay_ms + 500));
         let version = self.switch.lock().yard.version.load(Ordering::Relaxed);

@@ -194,7 +194,7 @@ pub(super) fn hears(
     jitter: Jitter,
     name: (usize, u32),
     yard: Arc<Yard>,
-    log: &Log,
+    (log, mutant): (&Log, Option<Mutant>),
 ) -> Option<impl Future<Output = ()> + Send + use<>> {
     let filter = Filter::parse("{\"toolsListChanged\":true}").ok()?;
     let config = subscription::Config { reopen_after_end: true, ..subscription::Config::default() };
@@ -207,6 +207,7 @@ pub(super) fn hears(
             let version = yard.version.load(Ordering::Relaxed);
             match event {
                 ListenEvent::Notice(_) => over.log.lock().heard(name, version, "listen: notice"),
+                ListenEvent::Gap { .. } if mutant == Some(Mutant::SwallowsGaps) => listener.refetched(),
                 ListenEvent::Gap { .. } => {
                     over.log.lock().heard(name, version, "listen: gap");
                     listener.refetched();

@@ -77,11 +77,13 @@ pub enum Mutant {
     StartsOver,
     /// A ledger that collects its tombstones with the results.
     CollectsTombstones,
+    /// A client that does not tell its application that something may have been missed.
+    SwallowsGaps,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::AnswersAfterCancel,
         Self::IgnoresDisconnect,
         Self::AnswersTwice,
@@ -115,6 +117,7 @@ impl Mutant {
         Self::LeaseForever,
         Self::StartsOver,
         Self::CollectsTombstones,
+        Self::SwallowsGaps,
     ];
 
     /// Whether it is in the fake ledger, and nowhere in a real one.

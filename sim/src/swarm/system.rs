@@ -277,7 +277,9 @@ impl System {
         }
         let yard = Arc::clone(&self.switch.lock().yard);
         let jitter = Jitter::seeded(ClientId::new(client as u64), listen.into());
-        if let Some(hears) = client::hears(&state.caller, jitter, (client, listen), yard, &self.log) {
+        if let Some(hears) =
+            client::hears(&state.caller, jitter, (client, listen), yard, (&self.log, self.world.mutant))
+        {
             let task = self.executor.spawner().spawn(state.group, hears);
             state.listens.insert(listen, task);
         }

@@ -1,5 +1,9 @@
 //! The lab's step: the subscription is lost, the record is read afresh, and only then something is decided.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
 use serde_json::json;
 use steady_core::kernel::client::{Change, Changes, Fresh};
 use steady_core::subscription::Refetch;
@@ -31,12 +35,22 @@ async fn after_the_loss(changes: &mut Changes) -> Fresh {
     state
 }
 
+/// Takes notice that all is read; nothing follows yet.
+async fn open(changes: &mut Changes) {
+    let mut next = pin!(changes.next());
+    assert!(poll_fn(|cx| Poll::Ready(next.as_mut().poll(cx).is_pending())).await, "nothing has changed");
+}
+
 async fn lost_refetched_decided(transport: Transport) {
     let mut shop = Shop::open(transport).await;
     let other = shop.another().await;
     let record = Refetch::Resource { uri: RECORD.into() };
     let mut changes = shop.client().changes(filter(&json!({"resourceSubscriptions": [RECORD]}))).expect("room for it");
     shop.is_listening().await;
+    assert!(matches!(changes.next().await, Change::Gap { .. }), "it begins with a read");
+    let Change::Fresh { state, .. } = changes.next().await else { panic!("the record") };
+    assert_eq!(available(&state), 10);
+    open(&mut changes).await;
     reserve(shop.client(), 1, "ours-1").await;
     assert_eq!(notice(changes.next().await).about(), Some(record.clone()), "the listen is open");
     let known = available(&shop.client().read_afresh(&record).await.expect("a record"));

@@ -39,6 +39,13 @@ impl Connection {
         Ok(Self { stream, read: Vec::with_capacity(4096) })
     }
 
+    /// A connection whose own buffer holds little.
+    pub(crate) async fn open_narrow(address: SocketAddr) -> io::Result<Self> {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(4096)?;
+        Ok(Self { stream: socket.connect(address).await?, read: Vec::with_capacity(4096) })
+    }
+
     pub(crate) async fn send(&mut self, request: &[u8]) -> io::Result<()> {
         self.read.clear();
         self.stream.write_all(request).await

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 use hyper_util::rt::TokioIo;
-use steady_http::{Hub, Reply, ServeConfig, Server, Tools};
+use steady_http::{Hub, Reply, Resources, ServeConfig, Server, Tools};
 
 const ANY: &str = r#"{"type":"object"}"#;
 
@@ -29,7 +29,7 @@ struct Arguments {
 /// The tools that are measured, and listens for their changes.
 fn bench() -> Tools {
     let hub = Hub::new();
-    let change = hub.clone();
+    let (change, fill) = (hub.clone(), hub.clone());
     Tools::new("bench", "0.0.0")
         .tool("echo", "Echoes.", ANY, |call, _cx| async move { Ok(Reply::text(&call.arguments::<Arguments>()?.text)) })
         .tool("progress", "Reports without loss.", ANY, |call, cx| async move {
@@ -60,6 +60,11 @@ fn bench() -> Tools {
             change.tools_changed();
             async { Ok(Reply::text("changed")) }
         })
+        .tool("fill", "Says that every watched resource has changed.", ANY, move |_call, _cx| {
+            fill.resources_updated(|_| true);
+            async { Ok(Reply::text("filled")) }
+        })
+        .resources(Resources::new())
         .subscriptions(&hub)
 }
 

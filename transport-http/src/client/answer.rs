@@ -124,6 +124,11 @@ impl Reader<'_> {
                         Place::Foreign => What::Bad(BadFrame::Foreign),
                     },
                     Some(sse::Item::Rejected(sse::Rejected::NotUtf8)) => What::Bad(BadFrame::NotUtf8),
+                    // What it said is not known: the listen is asked for again, and what it covers is read.
+                    Some(sse::Item::Rejected(sse::Rejected::TooLong { .. })) if self.method == method::LISTEN => {
+                        let limit = self.limit;
+                        return Err(Unanswered::Lost(format!("a message has more than {limit} bytes").into()));
+                    }
                     Some(sse::Item::Rejected(sse::Rejected::TooLong { .. })) => {
                         too_long = true;
                         What::Bad(BadFrame::TooLong)

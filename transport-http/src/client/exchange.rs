@@ -101,9 +101,9 @@ impl Exchange {
         &self.id
     }
 
-    /// Whether it opens a session of an older revision.
+    /// Whether it opens a session of an older revision. An application that calls the method by itself has a number for it.
     pub(super) fn is_handshake(&self) -> bool {
-        *self.method == *method::INITIALIZE
+        *self.method == *method::INITIALIZE && matches!(self.id, RequestId::String(_))
     }
 
     /// Carries it to its end. Dropping this closes its response stream.

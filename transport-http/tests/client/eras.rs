@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::json;
-use steady_http::client::{Client, ConnectError};
+use steady_http::client::{Client, Config, ConnectError, Request};
 use steady_http::steady_core::kernel::Eras;
 
+use super::clock::Manual;
 use super::sessions::{answer_initialize, eager, is_named};
 use super::support::{Raw, run, tool, unasked};
 
@@ -94,16 +95,19 @@ fn a_modern_server_hears_no_handshake_and_no_cancellation() {
                 _ => {}
             }
         });
-        let client = Client::connect(&url, eager()).await.expect("it is there");
+        let clock = Manual::default();
+        let config = Config { clock: clock.clock(), ..eager() };
+        let client = Client::connect(&url, config).await.expect("it is there");
         let given_up = client.call(tool("slow", "{}"));
         let dropped = client.call(tool("slow", "{}"));
-        let late = client.call(tool("slow", "{}").idle(Some(Duration::from_millis(20))));
+        let late = client.call(tool("slow", "{}"));
         while heard.lock().expect("no panic").len() < 4 {
             tokio::task::yield_now().await;
         }
         given_up.cancel("enough");
         assert!(given_up.await.is_err());
         drop(dropped);
+        clock.advance(Duration::from_secs(30));
         assert!(late.await.is_err());
         for _ in 0..3 {
             assert!(client.call(tool("fast", "{}")).await.is_ok());
@@ -113,5 +117,24 @@ fn a_modern_server_hears_no_handshake_and_no_cancellation() {
         let mut expected = vec!["POST \"server/discover\"".to_owned()];
         expected.resize(7, "POST \"tools/call\"".to_owned());
         assert_eq!(heard, expected);
+    });
+}
+
+#[test]
+fn a_handshake_that_the_application_calls_by_itself_changes_nothing() {
+    run(async {
+        let raw = Raw::start();
+        let client = raw.client(unasked()).await;
+        let own = client.call(Request::raw("initialize", "{}"));
+        let mut asked = raw.asked();
+        assert_eq!((asked.header("mcp-method"), asked.header("mcp-session-id")), (Some("initialize"), None));
+        asked.error("404 Not Found", -32601, &json!({}));
+        assert!(own.await.is_err());
+        let next = client.call(tool("a", "{}"));
+        let mut asked = raw.asked();
+        assert_eq!(asked.header("mcp-protocol-version"), Some("2026-07-28"));
+        asked.text("done");
+        assert!(next.await.is_ok());
+        assert!(raw.is_quiet());
     });
 }

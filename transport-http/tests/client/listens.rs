@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steady_http::client::{Caller, End, Filter, ListenEvent};
+use steady_http::client::{Caller, Config, End, Filter, ListenEvent, Listener};
 use steady_http::steady_core::backoff::Jitter;
 use steady_http::steady_core::subscription;
 
@@ -29,6 +29,14 @@ pub(super) fn acknowledge(asked: &mut Asked) {
     asked.event(&acknowledged);
 }
 
+/// Begins the stream, whose covered state is read first.
+async fn open(asked: &mut Asked, listener: &mut Listener) {
+    acknowledge(asked);
+    let ListenEvent::Gap { refetch: what } = listener.next().await else { panic!("a gap") };
+    assert_eq!(what.iter().map(|refetch| refetch.method()).collect::<Vec<_>>(), ["tools/list"]);
+    listener.refetched();
+}
+
 fn change(asked: &mut Asked) {
     let changed = stamped(asked, "notifications/tools/list_changed");
     asked.event(&changed);
@@ -45,7 +53,7 @@ fn statement_11_a_lost_listen_comes_back_as_a_new_request_without_last_event_id_
         let client = raw.client(unasked()).await;
         let mut listener = client.listen(filter()).expect("a place");
         let mut asked = raw.asked();
-        acknowledge(&mut asked);
+        open(&mut asked, &mut listener).await;
         change(&mut asked);
         assert!(is_change(&listener.next().await));
         let mut ids = vec![asked.body["id"].clone()];
@@ -69,10 +77,7 @@ fn statement_11_a_lost_listen_comes_back_as_a_new_request_without_last_event_id_
             assert_eq!(asked.body["params"]["notifications"], json!({"toolsListChanged": true}));
             assert!(!ids.contains(&asked.body["id"]), "a new id");
             ids.push(asked.body["id"].clone());
-            acknowledge(&mut asked);
-            let ListenEvent::Gap { refetch: what } = listener.next().await else { panic!("a gap") };
-            assert_eq!(what.iter().map(|refetch| refetch.method()).collect::<Vec<_>>(), ["tools/list"]);
-            listener.refetched();
+            open(&mut asked, &mut listener).await;
             change(&mut asked);
             let event = listener.next().await;
             assert!(is_change(&event), "{event:?}");
@@ -87,7 +92,7 @@ fn statement_02_dropping_a_listener_closes_its_stream_and_posts_nothing() {
         let client = raw.client(unasked()).await;
         let mut listener = client.listen(filter()).expect("a place");
         let mut asked = raw.asked();
-        acknowledge(&mut asked);
+        open(&mut asked, &mut listener).await;
         change(&mut asked);
         assert!(is_change(&listener.next().await));
         drop(listener);
@@ -109,7 +114,7 @@ fn a_listen_ends_with_its_result_or_a_refusal_and_is_not_asked_again() {
         let client = raw.client(unasked()).await;
         let mut listener = client.listen(filter()).expect("a place");
         let mut asked = raw.asked();
-        acknowledge(&mut asked);
+        open(&mut asked, &mut listener).await;
         asked.answer("");
         assert_eq!(listener.next().await, ListenEvent::Ended(End::Graceful));
         for status in ["404 Not Found", "405 Method Not Allowed"] {
@@ -132,8 +137,13 @@ fn calls_go_on_beside_open_listens_and_listens_do_not_mix() {
         let client = raw.client(unasked()).await;
         let (mut one, mut two) = (client.listen(filter()).expect("a place"), client.listen(filter()).expect("a place"));
         let (mut first, mut second) = (raw.asked(), raw.asked());
+        // Which of them is whose, nobody here knows.
         acknowledge(&mut first);
         acknowledge(&mut second);
+        for listener in [&mut one, &mut two] {
+            assert!(matches!(listener.next().await, ListenEvent::Gap { .. }));
+            listener.refetched();
+        }
         let call = client.call(tool("a", "{}"));
         raw.asked().text("served");
         assert_eq!(call.tool_result().await.expect("an answer").text(), "served");
@@ -141,6 +151,28 @@ fn calls_go_on_beside_open_listens_and_listens_do_not_mix() {
         change(&mut second);
         assert!(is_change(&one.next().await) && is_change(&two.next().await));
         assert_eq!(client.stats().bad_messages, 0);
+    });
+}
+
+#[test]
+fn a_notification_that_is_too_long_loses_its_listen_which_comes_back_with_a_read() {
+    run(async {
+        let raw = Raw::start();
+        let client = raw.client(Config { max_answer: 64 << 10, ..unasked() }).await;
+        let mut listener = client.listen(filter()).expect("a place");
+        let mut asked = raw.asked();
+        open(&mut asked, &mut listener).await;
+        let mut long = stamped(&asked, "notifications/tasks");
+        long["params"]["result"] = "x".repeat(128 << 10).into();
+        asked.event(&long);
+        let first = asked.body["id"].clone();
+        asked.hears_the_end();
+        let mut asked = raw.asked();
+        assert_ne!(asked.body["id"], first);
+        open(&mut asked, &mut listener).await;
+        // It is no end, however the next stream goes.
+        asked.cut();
+        open(&mut raw.asked(), &mut listener).await;
     });
 }
 
@@ -155,7 +187,7 @@ fn row_67_70_a_listen_that_is_silent_is_lost_and_comments_keep_it() {
         (at_once.backoff.base, at_once.backoff.cap) = (Duration::ZERO, Duration::ZERO);
         let mut listener = Caller::listen(&client, filter(), at_once, Jitter::random([7; 16])).expect("a place");
         let mut asked = raw.asked();
-        acknowledge(&mut asked);
+        open(&mut asked, &mut listener).await;
         // Longer than the limit in all, and never silent for that long.
         for _ in 0..3 {
             clock.is_armed_for(limit).await;

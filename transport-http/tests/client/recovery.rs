@@ -1,7 +1,10 @@
 //! What a client does about a server that goes and comes back: one question at a time, fresh state before anything else,
 //! tasks that go on, and nothing to replay.
 
+use std::future::poll_fn;
 use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -27,6 +30,11 @@ fn available(change: &Change) -> Option<u32> {
     read["contents"][0]["text"].as_str()?.parse().ok()
 }
 
+/// Polls it once; whether it waits.
+async fn waits<F: Future + Unpin>(future: &mut F) -> bool {
+    poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx).is_pending())).await
+}
+
 #[test]
 fn l5_subscription_lost_refetch_the_record_then_decide() {
     run(async {
@@ -41,8 +49,16 @@ fn l5_subscription_lost_refetch_the_record_then_decide() {
             notice["params"]["uri"] = RECORD.into();
             asked.event(&notice);
         };
+        // What was read before the stream is older than it.
+        assert!(matches!(changes.next().await, Change::Gap { .. }));
+        let mut next = Box::pin(changes.next());
+        assert!(waits(&mut next).await);
+        stock(&mut raw.asked(), 5);
+        assert_eq!(available(&next.await), Some(5));
+        let mut next = Box::pin(changes.next());
+        assert!(waits(&mut next).await, "it is told that all is read");
         updated(&mut listen);
-        assert!(matches!(changes.next().await, Change::Notice(_)));
+        assert!(matches!(next.await, Change::Notice(_)));
         let first = listen.body["id"].clone();
         listen.cut();
         // While nobody listens the last five are sold; the new stream says nothing of it.
@@ -203,7 +219,11 @@ fn l5_k6_a_task_is_followed_over_a_server_that_goes_and_is_never_made_twice() {
         assert_eq!((get.method(), get.header("mcp-name")), ("tasks/get", Some("t/1")));
         get.result(&task("working"));
         acknowledge(&mut listen);
-        // The server goes: the listen is lost, and its gap is a question at once, ten minutes before the next one is due.
+        // What was asked before the stream is older than it.
+        let mut get = raw.asked();
+        assert_eq!(get.method(), "tasks/get");
+        get.result(&task("working"));
+        // The server goes: the listen is lost, and its gap is a question soon, ten minutes before the next one is due.
         listen.cut();
         let mut listen = raw.asked();
         assert_eq!(listen.method(), "subscriptions/listen");

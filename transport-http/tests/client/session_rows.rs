@@ -28,6 +28,8 @@ fn row_81_a_stream_that_comes_back_to_a_new_server_is_followed_by_a_handshake() 
         let client = Client::connect(&server.url, older()).await.expect("it is there");
         let filter = Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter");
         let mut listener = client.listen(filter).expect("a place");
+        assert!(matches!(listener.next().await, ListenEvent::Gap { .. }), "it begins with a read");
+        listener.refetched();
         let mut call = client.call(tool("wait", "{}").idle(None).max(None));
         assert!(call.progress().await.is_some());
         server.kill();
@@ -36,7 +38,7 @@ fn row_81_a_stream_that_comes_back_to_a_new_server_is_followed_by_a_handshake() 
         let _next = Process::start(test, &at);
         // Nobody called: it is the stream that found out.
         assert!(matches!(listener.next().await, ListenEvent::Gap { .. }));
-        assert_eq!(client.call(tool("echo", "{}")).tool_result().await.expect("an answer").text(), "here");
+        assert_eq!(client.call(tool("echo", "{}").safe()).tool_result().await.expect("an answer").text(), "here");
     });
 }
 
@@ -98,12 +100,14 @@ fn row_84_a_backend_that_was_restarted_is_used_again() {
         let mut server = Process::start(test, "127.0.0.1:0");
         let client = Client::connect(&server.url, older()).await.expect("it is there");
         let at = server.url.trim_start_matches("http://").trim_end_matches("/mcp").to_owned();
+        // A kept connection may turn out to be closed by a call that is on it, which then may have run.
+        let echo = || client.call(tool("echo", "{}").safe());
         for _ in 0..2 {
-            assert_eq!(client.call(tool("echo", "{}")).tool_result().await.expect("an answer").text(), "here");
+            assert_eq!(echo().tool_result().await.expect("an answer").text(), "here");
             server.kill();
             server = Process::start(test, &at);
         }
-        assert_eq!(client.call(tool("echo", "{}")).tool_result().await.expect("an answer").text(), "here");
+        assert_eq!(echo().tool_result().await.expect("an answer").text(), "here");
     });
 }
 

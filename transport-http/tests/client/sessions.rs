@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use steady_http::client::{CallError, Client, Config, Filter, ListenEvent};
 
+use super::clock::Manual;
 use super::support::{Asked, Raw, run, tool};
 
 /// A client whose retries do not pause, and which asks who is there.
@@ -158,9 +159,10 @@ fn many_first_calls_wait_for_one_handshake() {
 fn a_call_that_is_given_up_is_cancelled_by_a_post() {
     run(async {
         let raw = Raw::start();
-        let (client, _none) = open(&raw, eager(), false).await;
+        let clock = Manual::default();
+        let (client, _none) = open(&raw, Config { clock: clock.clock(), ..eager() }, false).await;
         for how in ["cancel", "drop", "deadline"] {
-            let call = client.call(tool("slow", "{}").idle((how == "deadline").then_some(Duration::from_millis(20))));
+            let call = client.call(tool("slow", "{}"));
             let asked = raw.asked();
             assert_eq!(asked.method(), "tools/call");
             match how {
@@ -169,7 +171,10 @@ fn a_call_that_is_given_up_is_cancelled_by_a_post() {
                     assert!(matches!(call.await, Err(CallError::Cancelled { .. })));
                 }
                 "drop" => drop(call),
-                _ => assert!(matches!(call.await, Err(CallError::IdleTimeout { .. }))),
+                _ => {
+                    clock.advance(Duration::from_secs(30));
+                    assert!(matches!(call.await, Err(CallError::IdleTimeout { .. })));
+                }
             }
             let mut cancelled = raw.asked();
             assert_eq!(cancelled.method(), "notifications/cancelled", "{how}");
@@ -293,6 +298,8 @@ fn progress_and_changes_come_on_the_streams_of_a_session_too() {
             asked.result(&json!({}));
         };
         subscribed(&raw);
+        assert!(matches!(listener.next().await, ListenEvent::Gap { .. }), "it begins with a read");
+        listener.refetched();
         get.event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
         assert!(matches!(listener.next().await, ListenEvent::Notice(_)));
         // What was said while the stream was away is unknown.

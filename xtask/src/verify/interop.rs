@@ -8,9 +8,11 @@
 //! Our client against their servers, of the same three. What is built with
 //! rmcp is a workspace of its own.
 //!
-//! Both over stdio, and then over HTTP.
+//! Both over stdio, and then over HTTP. There our client also meets servers
+//! that speak only the revisions before 2026-07-28.
 
 mod http;
+mod older;
 
 use super::context::Context;
 use super::schema::recorder;
@@ -37,7 +39,8 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let ours_over_stdio = our_client(cx, python.clone(), rmcp.clone(), &home, &[]);
     let over_http = http::their_clients(cx, python, rmcp, &home, None);
     let ours_over_http = http::our_client(cx, None);
-    all_of([stdio, ours_over_stdio, over_http, ours_over_http])
+    let older = older::our_http_client(cx, &home);
+    all_of([stdio, ours_over_stdio, over_http, ours_over_http, older])
 }
 
 /// The same, with everything that is said in files that begin with these prefixes. Returns the Python that it used.

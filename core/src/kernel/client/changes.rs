@@ -1,9 +1,9 @@
-//! A subscription that reads what it may have missed by itself: after a gap, fresh state comes before anything else.
+//! A subscription that reads by itself: at its start and after each loss, fresh state comes before anything else.
 //!
 //! [`Listener`] leaves the reading to its user, who may forget it. [`Changes`] does it through the client: lists over all
-//! their pages, resources, tasks, eight at a time, as safe requests under the client's retry budget. A read that fails for
-//! a passing reason is tried again, with the pauses of the subscription, as long as there is a client; one that the server
-//! refuses, or fails three times, is told, as the state of that thing is not known.
+//! their pages, resources, tasks, eight at a time, as safe requests. A read that fails for a passing reason is tried again,
+//! with the pauses of the subscription and under the client's retry budget, as long as there is a client; one that the
+//! server refuses, or fails three times, is told, as the state of that thing is not known.
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use core::future::{Future, poll_fn};
 use core::pin::Pin;
 use core::task::{Context, Poll};
+use core::time::Duration;
 
 use super::caller::Caller;
 use super::error::{CallError, passes};
@@ -26,6 +27,8 @@ use crate::subscription::{Config, End, Filter, Refetch};
 const READS: usize = 8;
 /// How often a server may fail one read, or keep it waiting, before that is told: it must not hold up the rest for ever.
 const FAILURES: u32 = 3;
+/// The shortest pause after a read that this client refused itself.
+const LEAST_PAUSE: Duration = Duration::from_millis(10);
 
 /// What a subscription tells, in order.
 #[derive(Clone, Debug)]
@@ -33,7 +36,7 @@ const FAILURES: u32 = 3;
 pub enum Change {
     /// A notification. What it is about can be read now, and has not been.
     Notice(Notice),
-    /// Something may have been missed: from here on these are read afresh. Nothing but their state comes before all of them
+    /// A stream has begun, or something may have been missed: from here on these are read afresh. Nothing but their state comes before all of them
     /// are told (rule L5).
     Gap {
         /// What is read.
@@ -95,7 +98,7 @@ pub struct Changes {
 }
 
 impl Caller {
-    /// Subscribes to what `filter` names, and reads afresh what may have been missed after each loss. For a reader that does
+    /// Subscribes to what `filter` names, and reads it at the start and after each loss. For a reader that does
     /// the reads itself: [`listen`](Self::listen).
     ///
     /// # Errors
@@ -121,18 +124,23 @@ impl Caller {
     /// # Errors
     /// [`CallError`].
     pub async fn read_afresh(&self, what: &Refetch) -> Result<Fresh, CallError> {
+        self.read(what, false).await
+    }
+
+    /// A repeat asks the retry budget first.
+    async fn read(&self, what: &Refetch, repeats: bool) -> Result<Fresh, CallError> {
         let member = match what {
             Refetch::Tools => "tools",
             Refetch::Prompts => "prompts",
             Refetch::Resources => "resources",
-            Refetch::Resource { uri } => return self.read_one(what.method(), "uri", uri).await,
-            Refetch::Task { task_id } => return self.read_one(what.method(), "taskId", task_id).await,
+            Refetch::Resource { uri } => return self.read_one(what.method(), ("uri", uri), repeats).await,
+            Refetch::Task { task_id } => return self.read_one(what.method(), ("taskId", task_id), repeats).await,
         };
-        self.list(what.method(), member, what.stable_identifier()).await.map(Fresh::List)
+        self.list(what.method(), (member, what.stable_identifier()), repeats).await.map(Fresh::List)
     }
 
-    async fn read_one(&self, method: &str, member: &str, value: &str) -> Result<Fresh, CallError> {
-        let request = Request::raw(method, object(&[(member, value)])).safe();
+    async fn read_one(&self, method: &str, what: (&str, &str), repeats: bool) -> Result<Fresh, CallError> {
+        let request = Request::raw(method, object(&[what])).safe().repeats(repeats);
         let request = if method == method::TASKS_GET { request.with_tasks() } else { request };
         self.call(request).await.map(Fresh::One)
     }
@@ -159,6 +167,7 @@ pub(super) fn is_passing(error: &CallError) -> bool {
         CallError::Peer(error) => passes(error.code),
         CallError::Full { .. }
         | CallError::FullBytes { .. }
+        | CallError::NoBudget
         | CallError::IdleTimeout { .. }
         | CallError::MaxTimeout { .. }
         | CallError::NeverSent { .. }
@@ -174,6 +183,11 @@ pub(super) fn is_passing(error: &CallError) -> bool {
     }
 }
 
+/// Whether nothing was sent, for want of room or of retries.
+const fn is_refused_here(error: &CallError) -> bool {
+    matches!(error, CallError::Full { .. } | CallError::FullBytes { .. } | CallError::NoBudget)
+}
+
 /// Whether the server had the question and failed it, other than by saying that it has too much to do.
 fn is_failure(error: &CallError) -> bool {
     if let CallError::Peer(error) = error {
@@ -187,10 +201,17 @@ impl Changes {
     /// under way goes on with the next one.
     pub async fn next(&mut self) -> Change {
         if self.gap {
-            if let Some(change) = poll_fn(|cx| self.poll_read(cx)).await {
+            // A subscription that is over says so, however long its reads would take.
+            let read = poll_fn(|cx| match self.listener.poll_ended(cx) {
+                Poll::Ready(()) => Poll::Ready(None),
+                Poll::Pending => self.poll_read(cx),
+            });
+            if let Some(change) = read.await {
                 return change;
             }
             self.gap = false;
+            self.waiting.clear();
+            self.under_way.clear();
             self.listener.refetched();
         }
         match self.listener.next().await {
@@ -239,13 +260,15 @@ async fn read_until_it_is(
     let mut attempt = Attempt::FIRST;
     let mut failures = 0;
     loop {
-        let read = caller.read_afresh(&what).await;
+        let read = caller.read(&what, attempt != Attempt::FIRST).await;
         failures += u32::from(read.as_ref().is_err_and(is_failure));
         match read {
             Err(error) if is_passing(&error) && failures < FAILURES => {
                 let pause = backoff.delay(attempt, &mut jitter);
                 attempt = attempt.next();
-                task::sleep(&caller, pause).await;
+                // What was refused here took no time: without a pause it would be asked again for ever, at once.
+                let least = if is_refused_here(&error) { LEAST_PAUSE } else { Duration::ZERO };
+                task::sleep(&caller, pause.max(least)).await;
             }
             read => return (what, read),
         }

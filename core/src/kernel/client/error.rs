@@ -26,6 +26,9 @@ pub enum CallError {
         /// The limit, in bytes.
         limit: usize,
     },
+    /// It repeats a call that failed, and the client's retries are used up; nothing was sent.
+    #[error("the retries of this client are used up: wait until the budget has refilled")]
+    NoBudget,
     /// The request is too long; nothing was sent.
     #[error("the request has {size} bytes and {limit} are allowed: send less, or raise the limit on both sides")]
     RequestTooLong {
@@ -106,7 +109,7 @@ impl CallError {
             | Self::MaxTimeout { verdict, .. }
             | Self::NeverSent { verdict, .. }
             | Self::Unknown { verdict, .. } => Some(*verdict),
-            Self::Full { .. } | Self::FullBytes { .. } | Self::Closed(_) => Some(Verdict::Retry),
+            Self::Full { .. } | Self::FullBytes { .. } | Self::NoBudget | Self::Closed(_) => Some(Verdict::Retry),
             Self::RequestTooLong { .. }
             | Self::Params(_)
             | Self::Peer(_)
@@ -124,6 +127,7 @@ impl CallError {
             Self::Closed(loss) | Self::NeverSent { loss, .. } | Self::Unknown { loss, .. } => Some(loss),
             Self::Full { .. }
             | Self::FullBytes { .. }
+            | Self::NoBudget
             | Self::RequestTooLong { .. }
             | Self::Params(_)
             | Self::Peer(_)

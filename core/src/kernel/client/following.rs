@@ -23,6 +23,8 @@ pub(super) struct Following {
     task: Box<str>,
     machine: Follow,
     question: Option<Pending>,
+    /// The last question got no answer: the next one is a retry.
+    failed: bool,
     listener: Option<Listener>,
     alarm: Option<(Instant, BoxFuture<()>)>,
 }
@@ -40,7 +42,8 @@ impl Following {
         let mut jitter = caller.shared.fork_jitter();
         let listener = if options.notifications { listen(&caller, task, jitter.fork(1)) } else { None };
         let machine = Follow::start(caller.shared.timer.now(), options.follow, jitter);
-        let mut following = Self { caller, task: task.into(), machine, question: None, listener, alarm: None };
+        let mut following =
+            Self { caller, task: task.into(), machine, question: None, failed: false, listener, alarm: None };
         following.ask();
         following
     }
@@ -50,16 +53,22 @@ impl Following {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The state may have changed by what was just done.
-    pub(super) fn missed(&mut self) {
+    /// The task was given input just now.
+    pub(super) fn answered(&mut self) {
+        self.learn(Event::Answered);
+    }
+
+    /// The state may have changed.
+    fn learn(&mut self, event: Event) {
         let now = self.caller.shared.timer.now();
-        if self.machine.handle(now, Event::Missed) == Effect::Ask {
+        if self.machine.handle(now, event) == Effect::Ask {
             self.ask();
         }
     }
 
     fn ask(&mut self) {
-        self.question = Some(self.caller.call(task::get(&self.task)));
+        let repeats = core::mem::take(&mut self.failed);
+        self.question = Some(self.caller.call(task::get(&self.task).repeats(repeats)));
     }
 
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Result<TaskView, TaskError>> {
@@ -94,10 +103,10 @@ impl Following {
                 self.listener = None;
                 Step::On
             }
-            // Questions are asked anyhow, from now on the next one at once.
+            // Questions are asked anyhow, the next one soon.
             ListenEvent::Gap { .. } => {
                 listener.refetched();
-                self.missed();
+                self.learn(Event::Missed);
                 Step::On
             }
             ListenEvent::Notice(notice) => {
@@ -108,7 +117,7 @@ impl Following {
                 match TaskView::read(notice.params) {
                     Ok(view) => self.heard(view, false),
                     Err(_) => {
-                        self.missed();
+                        self.learn(Event::Missed);
                         Step::On
                     }
                 }
@@ -167,6 +176,7 @@ impl Following {
         let event = if task::is_gone(&error) {
             Event::Gone
         } else if is_passing(&error) {
+            self.failed = true;
             Event::Failed
         } else {
             return Step::Over(TaskError::Call(error));

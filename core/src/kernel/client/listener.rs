@@ -24,7 +24,7 @@ const BYTES: usize = 1 << 20;
 pub enum ListenEvent {
     /// A notification.
     Notice(Notice),
-    /// Something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5). Nothing comes before
+    /// A stream has begun, or something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5). Nothing comes before
     /// that but an end.
     Gap {
         /// Each from its authoritative method.
@@ -112,6 +112,17 @@ impl Inbox {
     }
 }
 
+impl Inbox {
+    fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        let state = self.state.lock();
+        if matches!(state.events.back(), Some(ListenEvent::Ended(_))) {
+            return Poll::Ready(());
+        }
+        wait(state, cx, |state| &mut state.waker);
+        Poll::Pending
+    }
+}
+
 impl ListenEvent {
     fn size(&self) -> usize {
         match self {
@@ -137,6 +148,11 @@ impl Listener {
 
     pub(super) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<ListenEvent> {
         self.inbox.poll_next(cx)
+    }
+
+    /// Ready once it is over, whatever waits to be read before that.
+    pub(super) fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        self.inbox.poll_ended(cx)
     }
 
     /// What the last [`ListenEvent::Gap`] named is read: notices may go on, or the gap comes again.

@@ -26,13 +26,18 @@ impl Caller {
     /// # Errors
     /// [`CallError`]; also if the server's cursors go in a circle, or its pages hold more than 64 MiB or 100 000 tools.
     pub async fn list_tools(&self) -> Result<Vec<ToolInfo>, CallError> {
-        let tools = self.list(method::TOOLS_LIST, "tools", "name").await?;
+        let tools = self.list(method::TOOLS_LIST, ("tools", "name"), false).await?;
         tools.into_iter().map(|item| item.value.parse()).collect()
     }
 
     /// All items of the list that `method` gives in `member`, each once by its identifier: the one that was read last, in the
-    /// place of the first. Bounds as for [`list_tools`](Self::list_tools).
-    pub(super) async fn list(&self, method: &str, member: &str, identifier: &str) -> Result<Vec<Item>, CallError> {
+    /// place of the first. Bounds as for [`list_tools`](Self::list_tools). A repeat asks the retry budget first.
+    pub(super) async fn list(
+        &self,
+        method: &str,
+        (member, identifier): (&str, &str),
+        mut repeats: bool,
+    ) -> Result<Vec<Item>, CallError> {
         let (mut items, mut places, mut cursors) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
         let mut params = String::from("{}");
         let (start, maximum) = (self.shared.timer.now(), self.shared.config.limits.maximum);
@@ -40,7 +45,8 @@ impl Caller {
         loop {
             let spent = self.shared.timer.now().saturating_since(start);
             let left = maximum.map(|maximum| maximum.saturating_sub(spent));
-            let page = self.call(Request::raw(method, params).safe().max(left)).await?;
+            let page = self.call(Request::raw(method, params).safe().repeats(repeats).max(left)).await?;
+            repeats = false;
             bytes += page.get().len();
             let next = read_page(&page, (member, identifier), &mut items, &mut places).ok_or_else(|| {
                 CallError::Answer(format!("{method} has no list of {member} with a {identifier}").into())

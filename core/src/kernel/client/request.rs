@@ -44,6 +44,7 @@ pub struct Request {
     attempts: Option<u16>,
     progress: bool,
     tasks: bool,
+    repeats: bool,
     pub(super) progress_buffer: Option<usize>,
 }
 
@@ -82,6 +83,7 @@ impl Request {
             attempts: None,
             progress: true,
             tasks: false,
+            repeats: false,
             progress_buffer: None,
         }
     }
@@ -149,6 +151,12 @@ impl Request {
         self
     }
 
+    /// Whether it repeats a call that failed, and so counts as a retry.
+    pub(super) fn repeats(mut self, repeats: bool) -> Self {
+        self.repeats = repeats;
+        self
+    }
+
     /// The same request with other parameters.
     pub(super) fn with_params(&self, params: String) -> Self {
         Self { params: Ok(params), ..self.clone() }
@@ -166,7 +174,7 @@ impl Request {
             maximum: self.maximum.unwrap_or(config.limits.maximum),
         };
         let attempts = self.attempts.unwrap_or_else(|| CallOptions::default().attempts);
-        CallOptions { limits, contract: self.contract.clone(), attempts }
+        CallOptions { limits, contract: self.contract.clone(), attempts, repeats: self.repeats }
     }
 
     /// What is sent.

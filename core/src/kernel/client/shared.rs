@@ -439,6 +439,7 @@ impl Shared {
         let call = match state.machine.call(now, StdArc::new(payload), options) {
             Ok(call) => call,
             Err(client::CallError::Full { limit }) => return Err(CallError::Full { limit }),
+            Err(client::CallError::NoBudget) => return Err(CallError::NoBudget),
         };
         let slot = Arc::new(CallSlot::default());
         let buffer = request.progress_buffer.unwrap_or(self.config.progress_buffer);

@@ -255,7 +255,7 @@ impl TaskHandle {
                 Status::Working => {}
                 Status::InputRequired => {
                     if self.give_input(&view, &options.follow, &mut answered, &mut answer).await? {
-                        following.missed();
+                        following.answered();
                     }
                 }
                 Status::Completed => return Ok(ToolResult::read(view.member("result")?)?),

@@ -164,6 +164,7 @@ mod on {
                     | CallError::Closed { .. }
                     | CallError::Full { .. }
                     | CallError::FullBytes { .. }
+                    | CallError::NoBudget
                     | CallError::RequestTooLong { .. }
                     | CallError::Params { .. },
                 ) => {

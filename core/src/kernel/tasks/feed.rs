@@ -8,7 +8,7 @@ use core::future::Future;
 use core::time::Duration;
 
 use super::bell::{Bell, Either, either};
-use super::{OnChange, TaskServer, TaskStore, TaskStoreError, wire};
+use super::{OnChange, TaskChange, TaskServer, TaskStore, TaskStoreError, wire};
 use crate::kernel::port::Timer;
 use crate::task::Revision;
 
@@ -16,6 +16,13 @@ use crate::task::Revision;
 const PAGE: u32 = 256;
 /// The longest pause after the store did not answer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// How often a task that cannot be read is tried before the feed goes on without it: its followers ask for it themselves.
+const TRIES: u32 = 5;
+/// The shortest look: with none at all the feed would never rest.
+pub(super) const SHORTEST_LOOK: Duration = Duration::from_millis(1);
+
+type Report = dyn Fn(&TaskStoreError) + Send + Sync;
 
 /// Who listens for tasks.
 pub trait TaskAudience: Send + Sync + 'static {
@@ -32,6 +39,7 @@ pub struct TaskFeed<A> {
     store: Arc<dyn TaskStore>,
     audience: A,
     look: Duration,
+    report: Box<Report>,
     bell: Arc<Bell>,
     /// Rings the bell; the store lets go of it with the feed.
     _rings: Arc<OnChange>,
@@ -39,27 +47,38 @@ pub struct TaskFeed<A> {
 
 impl<A: TaskAudience> TaskFeed<A> {
     /// A feed of the tasks that `server` serves. `look` is how long at most it puts off a look for changes of other
-    /// processes.
+    /// processes, 1 ms or more.
     #[must_use]
     pub fn new(server: &TaskServer, audience: A, look: Duration) -> Self {
         let store = Arc::clone(server.store());
         let (bell, rings) = Bell::new();
         // Without a place for it, looks now and then have to do.
         let _heard = store.on_change(&rings);
-        Self { store, audience, look, bell, _rings: rings }
+        let look = look.max(SHORTEST_LOOK);
+        Self { store, audience, look, report: Box::new(|_| {}), bell, _rings: rings }
+    }
+
+    /// Is told whenever the store does not do what it should; the feed goes on by itself.
+    #[must_use]
+    pub fn report(mut self, report: impl Fn(&TaskStoreError) + Send + Sync + 'static) -> Self {
+        self.report = Box::new(report);
+        self
     }
 
     /// Publishes until `stop` is done. A store that does not answer is asked again, less and less often; nothing is lost by
-    /// that, as the changes are read from where it stopped.
+    /// that, as the changes are read from where it stopped. One task that cannot be read is passed by after five tries.
     pub async fn run(&self, timer: &Arc<dyn Timer>, stop: impl Future<Output = ()>) {
-        let mut since = None;
+        let (mut since, mut stuck) = (None, Stuck::default());
         let work = async {
             let mut pause = self.look;
             loop {
                 let heard = self.bell.count();
-                pause = match self.advance(&mut since).await {
+                pause = match self.advance(&mut since, &mut stuck).await {
                     Ok(()) => self.look,
-                    Err(_) => pause.saturating_mul(2).min(LONGEST_PAUSE),
+                    Err(error) => {
+                        (self.report)(&error);
+                        pause.saturating_mul(2).min(LONGEST_PAUSE)
+                    }
                 };
                 let _woken = either(self.bell.wait(heard), timer.sleep_until(timer.now() + pause)).await;
             }
@@ -71,7 +90,7 @@ impl<A: TaskAudience> TaskFeed<A> {
     }
 
     /// Publishes what changed since the last time.
-    async fn advance(&self, since: &mut Option<Revision>) -> Result<(), TaskStoreError> {
+    async fn advance(&self, since: &mut Option<Revision>, stuck: &mut Stuck) -> Result<(), TaskStoreError> {
         let Some(since) = since else {
             *since = Some(self.store.last_revision().await?);
             return Ok(());
@@ -85,11 +104,29 @@ impl<A: TaskAudience> TaskFeed<A> {
                     Ok(task) => self.audience.publish(&change.principal, &change.id, &wire::state(&task)),
                     // It has expired since.
                     Err(TaskStoreError::Unknown) => {}
+                    Err(error) if stuck.gives_up(change) => (self.report)(&error),
                     Err(error) => return Err(error),
                 }
             }
             *since = last;
         }
+    }
+}
+
+/// The task that could not be read, and how often.
+#[derive(Default)]
+struct Stuck {
+    at: Option<(Revision, Box<str>)>,
+    tries: u32,
+}
+
+impl Stuck {
+    /// One more failure to read the task of this change; whether it is enough.
+    fn gives_up(&mut self, change: &TaskChange) -> bool {
+        let at = (change.revision, change.id.clone());
+        self.tries = if self.at.as_ref() == Some(&at) { self.tries + 1 } else { 1 };
+        self.at = Some(at);
+        self.tries >= TRIES
     }
 }
 

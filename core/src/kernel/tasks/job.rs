@@ -268,6 +268,10 @@ impl Job {
         self.0.seen.lock().external
     }
 
+    pub(super) fn lost_leases(&self) -> u32 {
+        self.0.claim.lost_leases
+    }
+
     pub(super) fn shared(&self) -> &Shared {
         &self.0
     }

@@ -58,7 +58,8 @@ pub trait TaskQueue: Send + Sync + 'static {
     fn claim(&self, operations: &[&str], owner: &str, lease: Duration) -> Stored<Option<Claim>>;
 
     /// Stores the progress, if its step is higher than the stored one, extends the lease, and tells what the worker has to
-    /// know. Step 0 only extends.
+    /// know. Step 0 only extends. A task whose life is over, with no external step open, is no work any more: its lease is
+    /// lost, as nobody can answer, cancel or see it.
     fn checkpoint(&self, lease: &Lease, progress: Progress) -> Stored<Known>;
 
     /// Asks the client for inputs, by key; a key is used once in a task (rule K4). Extends the lease.
@@ -71,10 +72,12 @@ pub trait TaskQueue: Send + Sync + 'static {
     /// Ends the task, in one compare-and-set: the first end stays (`TASK-4`).
     fn finish(&self, lease: &Lease, end: TaskEnd) -> Stored<()>;
 
-    /// Gives the task up, so that another worker need not wait for the end of the lease.
+    /// Gives the task up, so that another worker need not wait for the end of the lease. It does not count as a lease that
+    /// was lost.
     fn release(&self, lease: &Lease) -> Stored<()>;
 
-    /// As [`TaskStore::on_change`].
+    /// As [`TaskStore::on_change`], but after changes that a worker waits for only: a task was created or released, is to be
+    /// cancelled, or has an answer. Not after progress, or every step of one worker would wake all others.
     ///
     /// # Errors
     /// [`TaskStoreError::Unavailable`].
@@ -177,6 +180,8 @@ pub struct Lease {
 pub struct Claim {
     /// The right to it.
     pub lease: Lease,
+    /// How many leases of it ran out before this one; not those that their workers gave back.
+    pub lost_leases: u32,
     /// Whose it is.
     pub principal: Box<str>,
     /// The business key that it was created under.
@@ -273,6 +278,14 @@ pub enum TaskStoreError {
     /// The worker asked for something that this task does not allow, such as a used input key: what, and what to do.
     #[error("{0}")]
     Refused(Box<str>),
+    /// It has too much to do, or another call with the key is under way: the same again, after a pause, can succeed.
+    #[error("{message}")]
+    Busy {
+        /// How long to wait.
+        retry_after: Duration,
+        /// For people.
+        message: Box<str>,
+    },
     /// The store does not answer. Unless it says otherwise, whether something was changed is unknown.
     #[error("the store of tasks: {0}")]
     Unavailable(Box<str>),

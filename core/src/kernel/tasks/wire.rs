@@ -78,6 +78,8 @@ pub(super) fn rpc_error(error: &TaskStoreError, repeat: Repeat) -> RpcError {
         TaskStoreError::Key { kind, .. } => {
             RpcError::invalid_params(error.to_string()).with_data(&format!(r#"{{"type":"{kind}"}}"#))
         }
+        // Nothing was done.
+        TaskStoreError::Busy { retry_after, .. } => overloaded(error.to_string(), *retry_after),
         TaskStoreError::TooMany { .. } => RpcError::new(code::OVERLOADED, error.to_string()),
         TaskStoreError::Unavailable(_) if repeat == Repeat::Safe => RpcError::new(code::OVERLOADED, error.to_string()),
         TaskStoreError::LeaseLost
@@ -89,9 +91,12 @@ pub(super) fn rpc_error(error: &TaskStoreError, repeat: Repeat) -> RpcError {
 
 /// The refusal of a request that came too soon.
 pub(super) fn too_soon(pause: Duration) -> RpcError {
-    let pause = pause.as_millis().max(1);
-    let what = format!("too many requests about tasks: wait {pause} ms, and keep to pollIntervalMs");
-    RpcError::new(code::OVERLOADED, what).with_data(&format!(r#"{{"retryAfterMs":{pause}}}"#))
+    let ms = pause.as_millis().max(1);
+    overloaded(format!("too many requests about tasks: wait {ms} ms, and keep to pollIntervalMs"), pause)
+}
+
+fn overloaded(what: String, pause: Duration) -> RpcError {
+    RpcError::new(code::OVERLOADED, what).with_data(&format!(r#"{{"retryAfterMs":{}}}"#, pause.as_millis().max(1)))
 }
 
 /// A `CreateTaskResult`, flat (rule K1). `meta` is the result's `_meta`.
@@ -263,8 +268,12 @@ mod tests {
         assert_eq!(rpc_error(&away, Repeat::Safe).code, code::OVERLOADED);
         // The task may have been made.
         assert_eq!(rpc_error(&away, Repeat::Unknown).code, code::INTERNAL_ERROR);
+        let busy = TaskStoreError::Busy { retry_after: Duration::from_millis(100), message: "under way".into() };
         for repeat in [Repeat::Safe, Repeat::Unknown] {
             assert_eq!(rpc_error(&TaskStoreError::Unknown, repeat).code, code::INVALID_PARAMS);
+            // Nothing was made, so that even a creation can be repeated.
+            let error = rpc_error(&busy, repeat);
+            assert_eq!((error.code, error.data.as_deref()), (code::OVERLOADED, Some(r#"{"retryAfterMs":100}"#)));
         }
     }
 

@@ -13,6 +13,7 @@ use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::bell::{Bell, Either, either};
+use super::feed::SHORTEST_LOOK;
 use super::job::{Job, Unfinished, error_json};
 use super::{OnChange, Progress, TaskEnd, TaskQueue, TaskStoreError};
 use crate::kernel::handler::panic_text;
@@ -29,9 +30,10 @@ pub struct WorkerConfig {
     /// Default 30 s.
     pub lease: Duration,
     /// How long at most the worker puts off a look at the store: for tasks of other processes, and, while a handler waits,
-    /// for whether its task is to end. A look at a running task is one small write. Default 1 s.
+    /// for whether its task is to end. A look at a running task is one small write. 1 ms or more. Default 1 s.
     pub look: Duration,
-    /// How many leases a task may have. One that loses its workers more often fails with -32603. Default 16.
+    /// How many leases of a task may run out. One that loses its workers more often fails with -32603; those that stop and
+    /// give it back do not count. Default 16.
     pub leases: u32,
 }
 
@@ -96,6 +98,7 @@ impl Worker {
         // Without a place for it, looks now and then have to do.
         let _heard = queue.on_change(&rings);
         let (queue, owner) = (Arc::new(queue), owner.into());
+        let config = WorkerConfig { look: config.look.max(SHORTEST_LOOK), ..config };
         Self { queue, owner, config, handlers: BTreeMap::new(), report: Box::new(|_| {}), bell, _rings: rings }
     }
 
@@ -174,8 +177,8 @@ impl Worker {
         let Some(claim) = claim else { return Ok(Turn::NothingWaits) };
         let (queue, bell) = (Arc::clone(&self.queue), Arc::clone(&self.bell));
         let job = Job::new(queue, Arc::clone(timer), bell, self.config.look, claim);
-        if job.lease().epoch > self.config.leases {
-            let what = format!("the task lost {} workers and is given up", self.config.leases);
+        if job.lost_leases() >= self.config.leases {
+            let what = format!("the task lost {} workers and is given up", job.lost_leases());
             return Ok(self.finish(&job, Err(RpcError::internal(what).into())).await);
         }
         match either(self.attempt(&job), stop).await {
@@ -209,7 +212,7 @@ impl Worker {
     async fn keep_lease(&self, job: &Job) -> TaskStoreError {
         let timer = &job.shared().timer;
         loop {
-            timer.sleep_until(timer.now() + self.config.look.min(self.config.lease / 3)).await;
+            timer.sleep_until(timer.now() + self.config.look.min(self.config.lease / 3).max(SHORTEST_LOOK)).await;
             match job.keep(Progress::default()).await {
                 Err(Unfinished::Interrupted(error @ (TaskStoreError::LeaseLost | TaskStoreError::Over(_)))) => {
                     return error;
@@ -241,7 +244,7 @@ impl Worker {
             match job.shared().queue.finish(job.lease(), end.clone()).await {
                 // After an answer that was lost, it is over because this did it.
                 Ok(()) | Err(TaskStoreError::LeaseLost | TaskStoreError::Over(_)) => return Turn::Worked,
-                Err(error @ TaskStoreError::Unavailable(_)) => {
+                Err(error @ (TaskStoreError::Unavailable(_) | TaskStoreError::Busy { .. })) => {
                     (self.report)(&error);
                     let timer = &job.shared().timer;
                     timer.sleep_until(timer.now() + self.config.look.saturating_mul(1 << attempt)).await;

@@ -37,7 +37,7 @@ impl Class {
 
     pub(super) fn options(self) -> CallOptions {
         let limits = Limits { idle: Some(IDLE), maximum: Some(MAXIMUM) };
-        CallOptions { limits, contract: self.contract(), attempts: self.attempts() }
+        CallOptions { limits, contract: self.contract(), attempts: self.attempts(), ..CallOptions::default() }
     }
 }
 

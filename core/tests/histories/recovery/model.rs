@@ -40,8 +40,6 @@ pub(super) struct Sub {
     taken: bool,
     open: bool,
     was_open: bool,
-    /// A stream was open or a request lost, so the next stream follows a gap.
-    follows_a_gap: bool,
     wires: Vec<WireId>,
     arrived: VecDeque<u32>,
     /// Whether the application reads what a gap named; gaps that it saw, that wait to be seen, that it must have seen.
@@ -61,7 +59,6 @@ pub(super) struct Sub {
 
 impl Sub {
     fn lost(&mut self, now: Instant) {
-        self.follows_a_gap = true;
         if self.wire.take().is_some() {
             self.since = now;
         }
@@ -159,8 +156,6 @@ impl Model {
             taken: false,
             open: false,
             was_open: false,
-            // Without its request on the way at once, it is late.
-            follows_a_gap: !self.link_up || self.doubt.is_some(),
             wires: Vec::new(),
             arrived: VecDeque::new(),
             refetching: false,
@@ -214,7 +209,7 @@ impl Model {
             sub.heard = now;
         }
         sub.was_open = true;
-        if !was_open && std::mem::replace(&mut sub.follows_a_gap, true) {
+        if !was_open {
             if sub.refetching || sub.queued > 0 {
                 sub.changed = None;
             } else {

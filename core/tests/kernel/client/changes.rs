@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use steady_core::backoff::Backoff;
 use steady_core::kernel::client::{Change, Changes, Fresh};
+use steady_core::retry::BudgetConfig;
 use steady_core::subscription::{Config, End, Filter, Refetch};
 
 use super::listens::stamped;
@@ -50,13 +51,11 @@ fn error(id: u64, code: i64) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": "no"}})
 }
 
-/// A client whose subscription was lost and is acknowledged again, under the id 2.
+/// A client whose subscription was lost before it was acknowledged, and is acknowledged under the id 2.
 fn recovered(filter: &str) -> (Client, Changes) {
     let mut client = Client::new(config());
-    let mut changes = changes(&client, filter);
+    let changes = changes(&client, filter);
     client.run();
-    client.say(&stamped(ACK, 1));
-    assert_eq!(told(&mut client, &mut changes), [""; 0], "nothing was missed");
     client.lose(true);
     client.at(1);
     assert_eq!(client.heard(), ["2 subscriptions/listen"]);
@@ -66,19 +65,31 @@ fn recovered(filter: &str) -> (Client, Changes) {
 
 #[test]
 fn statement_11_fresh_state_comes_before_anything_after_the_gap_without_the_readers_doing() {
-    let (mut client, mut changes) = recovered(r#"{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}"#);
+    let mut client = Client::new(config());
+    let mut changes = changes(&client, r#"{"toolsListChanged":true,"resourceSubscriptions":["file:///a"]}"#);
+    client.run();
+    client.say(&stamped(ACK, 1));
+    assert_eq!(told(&mut client, &mut changes), ["gap of 2"], "what was read before the first stream is older than it");
+    assert_eq!(client.heard(), ["1 subscriptions/listen", "2 tools/list", "3 resources/read"]);
+    client.say(&result(2, &json!({"tools": []})));
+    client.say(&result(3, &json!({"contents": []})));
+    assert_eq!(told(&mut client, &mut changes).len(), 2);
+    client.lose(true);
+    client.at(1);
+    assert_eq!(client.heard(), ["4 subscriptions/listen"]);
+    client.say(&stamped(ACK, 4));
     assert_eq!(told(&mut client, &mut changes), ["gap of 2"]);
-    assert_eq!(client.heard(), ["3 tools/list", "4 resources/read"]);
-    client.say(&stamped(TOOLS, 2));
-    client.say(&result(4, &json!({"contents": []})));
+    assert_eq!(client.heard(), ["5 tools/list", "6 resources/read"]);
+    client.say(&stamped(TOOLS, 4));
+    client.say(&result(6, &json!({"contents": []})));
     // Two pages; a tool that stands on both counts once, as it was read last.
     let page = |tools: Value, next: Value| json!({"tools": tools, "nextCursor": next});
-    client.say(&result(3, &page(json!([{"name": "a"}, {"name": "b", "old": 1}]), "p2".into())));
+    client.say(&result(5, &page(json!([{"name": "a"}, {"name": "b", "old": 1}]), "p2".into())));
     assert_eq!(told(&mut client, &mut changes), [r#"resources/read: {"contents":[]}"#]);
     client.run();
     let line = client.world.lines().concat();
-    assert!(line.contains(r#""id":5,"method":"tools/list""#) && line.contains(r#""cursor":"p2""#), "{line}");
-    client.say(&result(5, &page(json!([{"name": "b"}, {"name": "c"}]), Value::Null)));
+    assert!(line.contains(r#""id":7,"method":"tools/list""#) && line.contains(r#""cursor":"p2""#), "{line}");
+    client.say(&result(7, &page(json!([{"name": "b"}, {"name": "c"}]), Value::Null)));
     let Some(Change::Fresh { what: Refetch::Tools, state: Fresh::List(items) }) = now(changes.next()) else {
         panic!("the list");
     };
@@ -86,14 +97,14 @@ fn statement_11_fresh_state_comes_before_anything_after_the_gap_without_the_read
     assert_eq!(items, [("a", r#"{"name":"a"}"#), ("b", r#"{"name":"b"}"#), ("c", r#"{"name":"c"}"#)]);
     // The tools changed while they were read: they are read again, and nothing else.
     assert_eq!(told(&mut client, &mut changes), ["gap of 1"]);
-    assert_eq!(client.heard(), ["6 tools/list"]);
-    client.say(&result(6, &json!({"tools": []})));
-    client.say(&stamped(TOOLS, 2));
+    assert_eq!(client.heard(), ["8 tools/list"]);
+    client.say(&result(8, &json!({"tools": []})));
+    client.say(&stamped(TOOLS, 4));
     assert_eq!(told(&mut client, &mut changes), ["tools/list: ", "gap of 1"], "it came before that was taken");
     client.run();
-    client.say(&result(7, &json!({"tools": [{"name": "d"}]})));
+    client.say(&result(9, &json!({"tools": [{"name": "d"}]})));
     assert_eq!(told(&mut client, &mut changes), ["tools/list: d"]);
-    client.say(&stamped(TOOLS, 2));
+    client.say(&stamped(TOOLS, 4));
     assert_eq!(told(&mut client, &mut changes), [format!("notice {TOOLS}")]);
 }
 
@@ -173,4 +184,45 @@ fn a_read_that_the_server_fails_again_and_again_is_told_and_closes_the_gap() {
     assert_eq!(told(&mut client, &mut changes), ["tools/list failed: the server answered with an error: no (-32603)"]);
     client.say(&stamped(TOOLS, 2));
     assert_eq!(told(&mut client, &mut changes), [format!("notice {TOOLS}")], "the rest goes on");
+}
+
+#[test]
+fn repeated_reads_keep_to_the_retry_budget() {
+    let mut settings = config();
+    settings.calls.budget = BudgetConfig { earn_permille: 0, reserve_per_second: 1, capacity: 2 };
+    let mut client = Client::new(settings);
+    let mut changes = changes(&client, r#"{"toolsListChanged":true}"#);
+    client.run();
+    client.say(&stamped(ACK, 1));
+    assert_eq!(told(&mut client, &mut changes), ["gap of 1"]);
+    assert_eq!(client.heard(), ["1 subscriptions/listen", "2 tools/list"]);
+    // An overloaded server says so each time: two repeats are there, and then one a second, however short the pauses.
+    for id in [2, 3, 4] {
+        client.say(&error(id, -31001));
+        for at in 10 * id..10 * id + 10 {
+            client.at(at);
+            assert_eq!(told(&mut client, &mut changes), [""; 0]);
+        }
+        let next = if id < 4 { vec![format!("{} tools/list", id + 1)] } else { Vec::new() };
+        assert_eq!(client.heard(), next);
+    }
+    for at in 50..2000 {
+        client.at(at);
+        assert_eq!(told(&mut client, &mut changes), [""; 0]);
+    }
+    assert_eq!(client.heard(), ["5 tools/list"]);
+    client.say(&result(5, &json!({"tools": [{"name": "a"}]})));
+    assert_eq!(told(&mut client, &mut changes), ["tools/list: a"]);
+}
+
+#[test]
+fn a_subscription_that_is_over_says_so_however_long_its_reads_take() {
+    let (mut client, mut changes) = recovered(r#"{"toolsListChanged":true,"promptsListChanged":true}"#);
+    assert_eq!(told(&mut client, &mut changes), ["gap of 2"]);
+    assert_eq!(client.heard(), ["3 tools/list", "4 prompts/list"]);
+    client.say(&result(2, &json!({"resultType": "complete"})));
+    for _ in 0..2 {
+        assert_eq!(told(&mut client, &mut changes), [format!("{:?}", End::Graceful)]);
+    }
+    assert_eq!(client.heard(), ["cancelled 3", "cancelled 4"], "nobody waits for them any more");
 }

@@ -270,6 +270,9 @@ fn a_listen_on_an_older_server_hears_what_it_asked_for() {
     assert_eq!((sent.len(), &sent[0]["method"]), (1, &json!("resources/subscribe")));
     assert_eq!(sent[0]["params"], json!({"uri":"x:y"}));
     client.say(&json!({"jsonrpc":"2.0","id":sent[0]["id"],"result":{}}));
+    let opened = now(Box::pin(listener.next()).as_mut());
+    assert!(matches!(opened, Some(ListenEvent::Gap { refetch }) if refetch.len() == 2), "it begins with a read");
+    listener.refetched();
     client.say(&json!({"jsonrpc":"2.0","method":"notifications/prompts/list_changed"}));
     client.say(&json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:z"}}));
     client.say(&json!({"jsonrpc":"2.0","method":"notifications/tools/list_changed"}));

@@ -50,6 +50,13 @@ fn names(events: &[ListenEvent]) -> Vec<&str> {
     events.iter().map(name).collect()
 }
 
+/// The first stream is acknowledged, and what it covers is read.
+fn opened(client: &mut Client, listener: &mut Listener) {
+    client.say(&stamped(ACK, 1));
+    assert_eq!(names(&events(listener)), ["refetch"], "what was read before is older than the stream");
+    listener.refetched();
+}
+
 const ACK: &str = "notifications/subscriptions/acknowledged";
 const TOOLS: &str = "notifications/tools/list_changed";
 
@@ -61,7 +68,7 @@ fn a_subscription_is_sent_again_on_the_next_link_and_nothing_comes_before_the_re
     let line = client.world.lines().concat();
     assert!(line.contains(&format!("\"notifications\":{FILTER}")) && line.contains("subscriptions/listen"), "{line}");
     client.say(&stamped(TOOLS, 1));
-    client.say(&stamped(ACK, 1));
+    opened(&mut client, &mut listener);
     client.say(&stamped(TOOLS, 1));
     client.say(&stamped(TOOLS, 9));
     assert_eq!(names(&events(&mut listener)), [TOOLS], "not the one before the acknowledgement, not another's");
@@ -90,7 +97,7 @@ fn notices_that_nobody_reads_become_one_refetch() {
     let mut client = Client::new(config());
     let mut listener = listen(&client);
     client.run();
-    client.say(&stamped(ACK, 1));
+    opened(&mut client, &mut listener);
     for _ in 0..256 {
         client.say(&stamped(TOOLS, 1));
     }
@@ -132,7 +139,7 @@ fn a_cancelled_listen_is_a_lost_stream_and_a_cancelled_call_lives() {
     let mut listener = listen(&client);
     let mut pending = client.caller.call(call());
     assert_eq!(client.heard(), ["1 subscriptions/listen", "2 tools/call"]);
-    client.say(&stamped(ACK, 1));
+    opened(&mut client, &mut listener);
     let cancel = |id: u64| json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": id}});
     client.say(&cancel(2));
     client.say(&cancel(1));
@@ -163,10 +170,7 @@ fn a_message_that_was_too_long_to_read_may_have_been_a_notice() {
     let mut client = Client::new(config());
     let mut listener = listen(&client);
     client.run();
-    client.say(&stamped(ACK, 1));
-    while !events(&mut listener).is_empty() {
-        listener.refetched();
-    }
+    opened(&mut client, &mut listener);
     client.world.feed(Frame::Bad(BadFrame::TooLong));
     client.run();
     assert_eq!(names(&events(&mut listener)), ["refetch"]);
@@ -178,13 +182,28 @@ fn a_message_that_was_too_long_to_read_may_have_been_a_notice() {
 }
 
 #[test]
-fn a_first_acknowledgement_that_is_late_begins_with_a_read() {
+fn a_first_acknowledgement_begins_with_a_read_late_or_not() {
+    let mut client = Client::new(config());
+    let mut listener = listen(&client);
+    // What changed between a read of the reader's own, which the server may answer before the listen, and this is told by
+    // nobody else.
+    let mut list = client.caller.call(call());
+    client.run();
+    client.say(&answer(2));
+    assert!(matches!(end(&mut list), Some(Ok(_))));
+    client.say(&stamped(ACK, 1));
+    client.say(&stamped(TOOLS, 1));
+    let seen = events(&mut listener);
+    let [ListenEvent::Gap { refetch }] = &seen[..] else { panic!("{seen:?}") };
+    assert_eq!(refetch.len(), 2, "all that it covers");
+    listener.refetched();
+    assert_eq!(names(&events(&mut listener)), ["refetch"]);
+
     let mut client = Client::new(config());
     let mut listener = listen(&client);
     client.run();
     client.say(&json!({"jsonrpc": "2.0", "id": 1, "error": {"code": -31001, "message": "busy"}}));
     client.at(1);
-    // What changed between a read of the reader's own and this is told by nobody else.
     client.say(&stamped(ACK, 2));
     assert_eq!(names(&events(&mut listener)), ["refetch"]);
 }

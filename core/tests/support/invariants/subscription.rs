@@ -28,10 +28,10 @@ pub(crate) fn sub_2_a_recovery_is_a_new_request(
     assert!(!last_event_id, "SUB-2: Last-Event-ID at {at:?}");
 }
 
-/// `SUB-3` once a recovered stream is acknowledged, everything the filter covers is read afresh; after the first one nothing.
+/// `SUB-3` once a stream is acknowledged, the first one too, everything the filter covers is read afresh.
 #[track_caller]
-pub(crate) fn sub_3_a_recovered_stream_is_read_afresh(recovered: bool, refetch: bool, at: At<'_>) {
-    assert_eq!(recovered, refetch, "SUB-3: at {at:?}");
+pub(crate) fn sub_3_a_stream_that_opens_is_read_afresh(opened: bool, refetch: bool, at: At<'_>) {
+    assert_eq!(opened, refetch, "SUB-3: at {at:?}");
 }
 
 /// `SUB-4` Ended is never left, and a graceful end starts no recovery unless the caller asked for it.

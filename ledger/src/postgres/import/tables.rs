@@ -167,6 +167,7 @@ pub(super) const TABLES: &[Table] = &[
             text("progress"),
             text("lease_owner"),
             int("lease_epoch"),
+            int("lease_losses"),
             big("claimable_ms"),
             big("lease_ms"),
             flag("external_open"),
@@ -179,8 +180,8 @@ pub(super) const TABLES: &[Table] = &[
         ],
         from:
             "SELECT id, principal, operation, key, status, status_message, cancel_requested_ms, payload, step, progress,
-                      lease_owner, lease_epoch, claimable_ms, lease_ms, external_open, in_doubt, outcome, created_ms,
-                      updated_ms, expires_ms, poll_ms
+                      lease_owner, lease_epoch, lease_losses, claimable_ms, lease_ms, external_open, in_doubt, outcome,
+                      created_ms, updated_ms, expires_ms, poll_ms
                FROM ledger_task ORDER BY id",
         order: "id",
         more: Some(("revision", "pg_current_xact_id()::text::bigint")),

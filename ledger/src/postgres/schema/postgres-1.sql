@@ -145,6 +145,7 @@ CREATE TABLE ledger_task(
     progress text,
     lease_owner text,
     lease_epoch integer NOT NULL DEFAULT 0 CHECK(lease_epoch >= 0),
+    lease_losses integer NOT NULL DEFAULT 0 CHECK(lease_losses >= 0),
     claimable_ms bigint NOT NULL,
     lease_ms bigint NOT NULL DEFAULT 0 CHECK(lease_ms >= 0),
     external_open boolean NOT NULL DEFAULT false,

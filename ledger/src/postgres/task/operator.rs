@@ -7,6 +7,7 @@ use crate::postgres::tx::Tx;
 use crate::postgres::wire::args;
 use crate::task::lease::End;
 use crate::task::operator::{HOUSEKEEPING, IN_DOUBT, MAX_LIST};
+use crate::task::watch::News;
 use crate::task::{LiveTask, Resolution, TaskError, TaskId, check_text};
 use crate::time::JUMP;
 
@@ -48,7 +49,7 @@ impl PgTasks {
         let tx = inner.begin().await?;
         let done = resolve(&tx, id, (name, end.as_ref()), actor, note).await;
         tx.end(inner, done).await?;
-        self.changed().await;
+        self.changed(News::WORK).await;
         Ok(())
     }
 
@@ -63,7 +64,7 @@ impl PgTasks {
         let expired = expire_leases(&tx, limit).await;
         let expired = tx.end(inner, expired).await?;
         if expired > 0 {
-            self.changed().await;
+            self.changed(News::SEEN).await;
         }
         Ok(expired)
     }
@@ -141,6 +142,7 @@ async fn expire_leases(tx: &Tx, limit: u32) -> Result<usize, TaskError> {
         task.in_doubt = true;
         task.owner = None;
         task.epoch = task.epoch.saturating_add(1);
+        task.losses = task.losses.saturating_add(1);
         task.message = Some(IN_DOUBT.to_owned());
         task.save(tx, true).await?;
     }

@@ -120,6 +120,6 @@ impl TaskQueue for PgTasks {
     }
 
     fn on_change(&self, callback: &Arc<OnChange>) -> Result<(), TaskStoreError> {
-        TaskStore::on_change(self, callback)
+        self.on_work(callback).map_err(|error| port_error(&error))
     }
 }

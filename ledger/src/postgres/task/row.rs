@@ -27,6 +27,8 @@ pub(super) struct Task {
     pub(super) progress: Option<String>,
     pub(super) owner: Option<String>,
     pub(super) epoch: i32,
+    /// How many leases ran out.
+    pub(super) losses: i32,
     pub(super) claimable: i64,
     pub(super) lease: i64,
     pub(super) external_open: bool,
@@ -44,7 +46,7 @@ macro_rules! task {
         concat!(
             "SELECT id, principal, operation, key, revision, status, status_message, cancel_requested_ms, payload, step,
                     progress, lease_owner, lease_epoch, claimable_ms, lease_ms, external_open, in_doubt, outcome,
-                    created_ms, updated_ms, expires_ms, poll_ms
+                    created_ms, updated_ms, expires_ms, poll_ms, lease_losses
              FROM ledger_task ",
             $rest
         )
@@ -97,7 +99,14 @@ impl Task {
             updated: row.get(19),
             expires: row.get(20),
             poll: row.get(21),
+            losses: row.get(22),
         })
+    }
+
+    /// Whether there is work left in it: nobody can answer, cancel or see a task whose life is over, and only an external
+    /// step that is open has to be closed yet.
+    pub(super) fn lives(&self, tx: &Tx) -> bool {
+        self.external_open || self.expires.is_none_or(|end| tx.tick.shown < end)
     }
 
     /// What the machine decides by.
@@ -133,14 +142,15 @@ impl Task {
                        in_doubt = $13, outcome = $14, updated_ms = CASE WHEN $16 THEN greatest(updated_ms, $15)
                                                                         ELSE updated_ms END,
                        revision = CASE WHEN $16 THEN greatest(revision + 1, pg_current_xact_id()::text::bigint)
-                                       ELSE revision END
+                                       ELSE revision END,
+                       lease_losses = $17
                    WHERE id = $1";
         let values = args![
             self.id.as_str() => TEXT, self.status.as_str() => TEXT, self.message => TEXT,
             self.cancel_requested => INT8, self.payload => TEXT, self.step => INT8, self.progress => TEXT,
             self.owner => TEXT, self.epoch => INT4, self.claimable => INT8, self.lease => INT8,
             self.external_open => BOOL, self.in_doubt => BOOL, self.outcome => TEXT, tx.tick.shown => INT8,
-            visible => BOOL,
+            visible => BOOL, self.losses => INT4,
         ];
         Ok(tx.one("a task changed inside a transaction", sql, values).await?)
     }

@@ -15,6 +15,7 @@ use crate::postgres::tx::Tx;
 use crate::postgres::wire::args;
 use crate::task::lease::{End, stored_step};
 use crate::task::store::{Decided, corrupt, decide};
+use crate::task::watch::News;
 use crate::task::{Body, Checkpoint, Claimed, Lease, Progress, TaskError, TaskId, check_text};
 use crate::time::{JUMP, millis};
 use crate::transaction::asks_for_input;
@@ -47,7 +48,7 @@ impl PgTasks {
         let answer = checkpoint(&tx, lease, &progress).await;
         let answer = tx.end(inner, answer).await?;
         if answer.stored {
-            self.changed().await;
+            self.changed(News::SEEN).await;
         }
         Ok(answer)
     }
@@ -85,7 +86,7 @@ impl PgTasks {
         let answer = checkpoint(&tx, lease, &progress).await;
         let answer = tx.end(inner, answer).await?;
         if answer.stored {
-            self.changed().await;
+            self.changed(News::SEEN).await;
         }
         Ok(answer)
     }
@@ -131,7 +132,7 @@ impl PgTasks {
         let tx = inner.begin().await?;
         let asked = ask(&tx, lease, &requests, self.limits().inputs).await;
         tx.end(inner, asked).await?;
-        self.changed().await;
+        self.changed(News::SEEN).await;
         Ok(())
     }
 
@@ -162,7 +163,9 @@ impl PgTasks {
         let inner = self.inner();
         let tx = inner.begin().await?;
         let released = release(&tx, lease).await;
-        tx.end(inner, released).await
+        tx.end(inner, released).await?;
+        self.changed(News::RELEASED).await;
+        Ok(())
     }
 
     pub(super) async fn external(&self, lease: &Lease, open: bool) -> Result<(), TaskError> {
@@ -181,7 +184,7 @@ impl PgTasks {
             Err(error) => Err(error),
         };
         tx.end(inner, done).await?;
-        self.changed().await;
+        self.changed(News::SEEN).await;
         Ok(())
     }
 
@@ -211,6 +214,12 @@ async fn held(tx: &Tx, lease: &Lease) -> Result<Task, TaskError> {
 
 /// The task, if the lease counts and there is work left, and whether a client wants it to end.
 async fn alive(tx: &Tx, lease: &Lease) -> Result<(Task, bool), TaskError> {
+    let (task, cancel_requested) = unfinished(tx, lease).await?;
+    if task.lives(tx) { Ok((task, cancel_requested)) } else { Err(TaskError::LeaseLost) }
+}
+
+/// As [`alive`], also if the task's life is over.
+async fn unfinished(tx: &Tx, lease: &Lease) -> Result<(Task, bool), TaskError> {
     let task = held(tx, lease).await?;
     match decide(task.record(), Event::Checkpoint)? {
         Decided::ObserveCancel => Ok((task, true)),
@@ -258,6 +267,8 @@ async fn claim(tx: &Tx, operations: &[&str], owner: &str, lease: Duration) -> Re
     }
     let Some(mut task) = longest else { return Ok(None) };
     task.epoch = task.epoch.saturating_add(1);
+    // Who gives a lease back takes the owner with it.
+    task.losses = task.losses.saturating_add(task.owner.is_some().into());
     task.owner = Some(owner.to_owned());
     extend(tx, &mut task, lease);
     task.save(tx, false).await?;
@@ -271,6 +282,7 @@ async fn claim(tx: &Tx, operations: &[&str], owner: &str, lease: Duration) -> Re
             epoch,
             duration: lease,
         },
+        lost_leases: u32::try_from(task.losses).unwrap_or(u32::MAX),
         key,
         progress: task.progress(),
         cancel_requested: task.record().cancel_requested,
@@ -310,6 +322,9 @@ async fn ask(tx: &Tx, lease: &Lease, requests: &[(Box<str>, Body)], limit: u32) 
     let Decided::Write(record) = decide(task.record(), Event::InputRequired)? else {
         return Err(corrupt("a task cannot ask and has not ended"));
     };
+    if !task.lives(tx) {
+        return Err(TaskError::LeaseLost);
+    }
     if requests.is_empty() {
         return Err(TaskError::NoInput);
     }
@@ -337,7 +352,7 @@ async fn external(tx: &Tx, lease: &Lease, open: bool) -> Result<(), TaskError> {
 }
 
 async fn release(tx: &Tx, lease: &Lease) -> Result<(), TaskError> {
-    let (mut task, _) = alive(tx, lease).await?;
+    let (mut task, _) = unfinished(tx, lease).await?;
     task.owner = None;
     task.claimable = tx.tick.shown;
     task.lease = 0;

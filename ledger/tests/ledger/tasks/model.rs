@@ -121,11 +121,12 @@ impl World {
         Ok((replay, place))
     }
 
-    fn claim(&mut self, worker: u8) -> Option<(usize, u64, bool, Answers)> {
+    fn claim(&mut self, worker: u8) -> Option<(usize, u64, u32, bool, Answers)> {
         let claimed = claim(&self.desk.tasks(), &format!("worker-{worker}"))?;
         let place = self.ids.iter().position(|id| id == claimed.lease.task()).unwrap();
         self.leases.insert(worker, claimed.lease);
-        Some((place, claimed.progress.step, claimed.cancel_requested, answers(&claimed.inputs)))
+        let inputs = answers(&claimed.inputs);
+        Some((place, claimed.progress.step, claimed.lost_leases, claimed.cancel_requested, inputs))
     }
 
     fn checkpoint(&self, lease: &Lease, number: u64) -> Seen<(bool, bool, Answers)> {

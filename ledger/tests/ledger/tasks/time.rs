@@ -59,8 +59,7 @@ fn a_clock_that_goes_back_leaves_no_task_stuck() {
     let held = desk.tasks().claim(&["reserve_inventory"], "worker-1", DAY * 7).unwrap().unwrap().lease;
     assert_eq!(*held.task(), long);
     desk.advance(DAY);
-    // A worker may go on with what has expired.
-    assert!(desk.tasks().checkpoint(&outlived, step(1)).unwrap().stored);
+    assert_eq!(named(desk.tasks().checkpoint(&outlived, step(1)).map(drop)), Err("LeaseLost".to_owned()));
     let outside = desk.started("outside");
     desk.tasks().external_started(&outside).unwrap();
     let lost = desk.started("lost");

@@ -73,6 +73,50 @@ fn a_late_worker_goes_on_if_nobody_took_its_task() {
     desk.tasks().complete(&lease, body("done")).unwrap();
 }
 
+/// Nobody can answer it, see it or cancel it any more: a worker that kept it would wait for ever.
+#[test]
+fn a_task_whose_life_is_over_is_no_work_any_more_not_even_if_it_waits_for_an_answer() {
+    let desk = Desk::open_with(TaskLimits { live_per_principal: 1, ..TaskLimits::default() });
+    let spec = TaskSpec { ttl: Some(Duration::from_millis(150)), ..TaskSpec::default() };
+    let create = || desk.tasks().create_keyless(&scope(), spec.clone());
+    create().unwrap();
+    let lease = desk.claim().unwrap().lease;
+    desk.tasks().ask(&lease, vec![("size".into(), body("which?"))]).unwrap();
+    desk.advance(Duration::from_millis(90));
+    assert!(!desk.tasks().checkpoint(&lease, step(0)).unwrap().stored, "it lives");
+    desk.advance(Duration::from_millis(60));
+    let calls = [
+        named(desk.tasks().checkpoint(&lease, step(0)).map(drop)),
+        named(desk.tasks().checkpoint_with(&lease, step(1), reserving).map(drop)),
+        named(desk.tasks().ask(&lease, vec![("colour".into(), body("which?"))])),
+        named(desk.tasks().external_started(&lease)),
+    ];
+    assert_eq!(calls, [(); 4].map(|()| Err("LeaseLost".to_owned())));
+    assert_eq!(
+        named(create()).map(drop),
+        Err("TooMany { limit: 1 }".to_owned()),
+        "it holds its place to its lease's end"
+    );
+    // Nothing extended that.
+    desk.advance(Duration::from_millis(40));
+    create().unwrap();
+    assert_eq!(desk.shop.reservations(), 0);
+}
+
+#[test]
+fn a_step_outside_can_be_closed_after_the_life_of_its_task() {
+    let desk = Desk::open();
+    let spec = TaskSpec { ttl: Some(Duration::from_millis(50)), ..TaskSpec::default() };
+    desk.tasks().create_keyless(&scope(), spec).unwrap();
+    let lease = desk.claim().unwrap().lease;
+    desk.tasks().external_started(&lease).unwrap();
+    desk.advance(Duration::from_millis(50));
+    assert!(desk.tasks().checkpoint(&lease, step(1)).unwrap().stored);
+    desk.tasks().external_done(&lease).unwrap();
+    assert_eq!(named(desk.tasks().checkpoint(&lease, step(2)).map(drop)), Err("LeaseLost".to_owned()));
+    desk.tasks().release(&lease).unwrap();
+}
+
 #[test]
 fn a_lease_is_of_its_owner_and_of_its_epoch() {
     let desk = Desk::open();

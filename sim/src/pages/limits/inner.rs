@@ -147,7 +147,7 @@ pub(super) fn worker() -> Group {
         limits: vec![
             time("lease", worker.lease, "a task whose worker has not checkpointed may be claimed by another"),
             time("look", worker.look, "the worker looks at the store again"),
-            count("leases", worker.leases, "leases of a task", "the task fails with -32603"),
+            count("leases", worker.leases, "leases of a task that ran out", "the task fails with -32603"),
         ],
     }
 }
@@ -186,7 +186,7 @@ pub(super) fn calls() -> Group {
 
 pub(super) fn options() -> Group {
     let options = CallOptions::default();
-    let CallOptions { limits: _, contract: _, attempts: _ } = &options;
+    let CallOptions { limits: _, contract: _, attempts: _, repeats: _ } = &options;
     Group {
         title: "CallOptions",
         source: "core/src/client.rs",

@@ -88,7 +88,7 @@ impl Journal {
         self.listeners.len()
     }
 
-    /// All is well, and the list has changed: every reader knows.
+    /// All is well, and this is the list: every reader knows.
     pub(in super::super) fn all_heard(&mut self, version: u64) {
         // A server with few places has none for subscriptions while calls take them.
         if self.world.server_in_flight <= self.listeners.len() + 1 {

@@ -51,8 +51,11 @@ pub(in crate::client) async fn keep(session: Arc<Session>, sink: mpsc::Sender<It
                 aside.opened_in = Some(now.generation);
                 let ended = unless(&mut changed, read(body, &session, &aside.sink)).await;
                 drop(connection);
-                if ended == Some(true) {
-                    aside.failures = Attempt::FIRST;
+                match ended {
+                    // Of a session that is over. What is said in the next one must not wait for a pause.
+                    None => continue,
+                    Some(useful) if useful => aside.failures = Attempt::FIRST,
+                    Some(_) => {}
                 }
                 Next::Later
             }

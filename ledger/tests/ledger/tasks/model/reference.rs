@@ -33,23 +33,27 @@ pub(super) enum Bug {
     DoubtRuns,
     EndChanges,
     ExpiredShown,
+    ExpiredWorks,
     LastAnswerWins,
     LateWorkerWrites,
+    ReleaseCounts,
     StepRepeats,
     UnaskedCancel,
     WaitingIsClaimed,
 }
 
 impl Bug {
-    pub(super) const ALL: [Self; 11] = [
+    pub(super) const ALL: [Self; 13] = [
         Self::AnyPrincipal,
         Self::ArgumentsIgnored,
         Self::CapCountsTheDead,
         Self::DoubtRuns,
         Self::EndChanges,
         Self::ExpiredShown,
+        Self::ExpiredWorks,
         Self::LastAnswerWins,
         Self::LateWorkerWrites,
+        Self::ReleaseCounts,
         Self::StepRepeats,
         Self::UnaskedCancel,
         Self::WaitingIsClaimed,
@@ -64,6 +68,8 @@ struct Task {
     step: u64,
     owner: Option<u8>,
     epoch: u32,
+    /// Leases that ran out.
+    losses: u32,
     claimable: i64,
     external: bool,
     doubt: bool,
@@ -129,6 +135,7 @@ impl Model {
             step: 0,
             owner: None,
             epoch: 0,
+            losses: 0,
             claimable: self.now,
             external: false,
             doubt: false,
@@ -182,6 +189,7 @@ impl Model {
             if !task.removed && task.external && !task.doubt && task.claimable <= self.now {
                 (task.doubt, task.owner) = (true, None);
                 task.epoch += 1;
+                task.losses += 1;
                 count += 1;
             }
         }
@@ -200,7 +208,7 @@ impl Model {
         count
     }
 
-    pub(super) fn claim(&mut self, worker: u8) -> Option<(usize, u64, bool, Answers)> {
+    pub(super) fn claim(&mut self, worker: u8) -> Option<(usize, u64, u32, bool, Answers)> {
         self.expire_leases();
         self.collect();
         let waits = |task: &Task| match task.status {
@@ -216,15 +224,24 @@ impl Model {
         };
         let places = (0..self.tasks.len()).filter(|place| free(&self.tasks[*place]) && waits(&self.tasks[*place]));
         let place = places.min_by_key(|place| self.tasks[*place].claimable)?;
+        let counts = self.has(Bug::ReleaseCounts);
         let task = &mut self.tasks[place];
+        task.losses += u32::from(task.owner.is_some() || counts && task.epoch > 0);
         task.owner = Some(worker);
         task.epoch += 1;
         task.claimable = self.now + self.lease;
         self.leases.insert(worker, (place, task.epoch));
-        Some((place, task.step, task.cancel, task.inputs.clone()))
+        Some((place, task.step, task.losses, task.cancel, task.inputs.clone()))
     }
 
-    /// The task of a worker, with its lease extended. None if it never had one.
+    /// The task of a worker, if there is work left in it: whose life is over has none but to close an external step.
+    fn living(&mut self, worker: u8) -> Option<Seen<&mut Task>> {
+        let (now, works) = (self.now, self.has(Bug::ExpiredWorks));
+        let lives = move |task: &Task| task.expires > now || task.external || works;
+        Some(self.alive(worker)?.and_then(|task| if lives(task) { Ok(task) } else { refused("LeaseLost") }))
+    }
+
+    /// The task of a worker. None if it never had one.
     fn alive(&mut self, worker: u8) -> Option<Seen<&mut Task>> {
         let (place, epoch) = *self.leases.get(&worker)?;
         let (late, changes) = (self.has(Bug::LateWorkerWrites), self.has(Bug::EndChanges));
@@ -241,7 +258,7 @@ impl Model {
 
     pub(super) fn checkpoint(&mut self, worker: u8, step: u64) -> Option<Seen<(bool, bool, Answers)>> {
         let (until, repeats) = (self.now + self.lease, self.has(Bug::StepRepeats));
-        Some(self.alive(worker)?.map(|task| {
+        Some(self.living(worker)?.map(|task| {
             let stored = step > task.step || repeats && step == task.step;
             task.step = task.step.max(step);
             task.claimable = until;
@@ -263,7 +280,7 @@ impl Model {
 
     pub(super) fn ask(&mut self, worker: u8, input: u8) -> Option<Seen<()>> {
         let until = self.now + self.lease;
-        Some(self.alive(worker)?.and_then(|task| {
+        Some(self.living(worker)?.and_then(|task| {
             if task.inputs.contains_key(&input) {
                 return refused("InputKeyUsed");
             }
@@ -275,7 +292,7 @@ impl Model {
 
     pub(super) fn external(&mut self, worker: u8, open: bool) -> Option<Seen<()>> {
         let until = self.now + self.lease;
-        Some(self.alive(worker)?.map(|task| (task.external, task.claimable) = (open, until)))
+        Some(self.living(worker)?.map(|task| (task.external, task.claimable) = (open, until)))
     }
 
     pub(super) fn release(&mut self, worker: u8) -> Option<Seen<()>> {
