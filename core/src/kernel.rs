@@ -46,7 +46,7 @@ pub use context::{Cancelled, Context};
 pub use engine::{Eras, ServerConfig};
 pub use exchange::{Exchange, Request};
 pub use hub::{BadState, Change, Hub, HubConfig, HubCounters, Kinds, SubscribeError, Subscription, Update};
-pub use legacy::{EraLink, LegacyExchange, LegacyRequest, LegacySession, LegacyStream, NotBegun};
+pub use legacy::{EraLink, LegacyExchange, LegacyRequest, LegacySession, LegacyStream, NotBegun, Standing};
 pub use port::{BadFrame, BoxFuture, Lapse, Link, Received, Spawn, Timer, Unanswered};
 pub use queue::OutboundQueue;
 pub use resources::{Contents, Resource, ResourcePage, ResourceRead, Resources};

@@ -12,9 +12,11 @@
 //! | [`request`] | a request of a session as one of the modern revision |
 //! | [`answer`] | results and errors, back |
 //! | [`ask`] | what a server asks of its client |
+//! | [`batch`] | several messages in one text |
 
 pub mod answer;
 pub mod ask;
+pub mod batch;
 pub mod handshake;
 pub mod request;
 pub mod revision;
@@ -38,6 +40,10 @@ pub mod method {
     /// It does not any more.
     pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
 }
+
+/// What a server of these revisions only says to a request of the modern one. It is no error of that one, so that a client
+/// that speaks both begins with a handshake.
+pub const ONLY: &str = "this server speaks the revisions up to 2025-11-25 only: begin a session with initialize";
 
 /// The code of a resource that does not exist. It is never used in the modern revision (rule M11).
 pub const RESOURCE_NOT_FOUND: i64 = -32002;

@@ -104,6 +104,9 @@ impl Client {
     /// Starts a server, asks it for `server/discover`, and looks after it from then on. Needs a tokio runtime with IO and
     /// time enabled.
     ///
+    /// A server that ends on that question, as some of the older revisions do, is started once more for a handshake. What
+    /// its revision is holds for each process that follows it, until one refuses.
+    ///
     /// # Errors
     /// [`StartError`] if no request can be built with the settings, if the program cannot be started, or ends or misbehaves before it has answered; with the end of its
     /// standard error.

@@ -263,7 +263,8 @@ impl<S: Service, L: Link> Connection<S, L> {
 /// A message of the modern revision is the engine's; what it hands back may be one of the older ones.
 #[inline]
 fn receive<S: Service>(engine: &mut Engine<S>, door: &mut Option<Door>, now: Instant, text: &str, batched: bool) {
-    let only = door.as_ref().is_some_and(Door::is_only);
+    // The eras do not mix in one batch.
+    let only = batched || door.as_ref().is_some_and(Door::is_only);
     let foreign = if only { engine.receive_foreign(now, text) } else { engine.receive(now, text) };
     match (foreign, door) {
         (None, _) => {}

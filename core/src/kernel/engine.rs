@@ -208,6 +208,13 @@ impl<S: Service> Engine<S> {
         }
     }
 
+    /// Refuses a text of which no request is known.
+    pub(super) fn refuse_text(&mut self, error: &RpcError) {
+        self.counters.bad_messages += 1;
+        trace::bad_message();
+        self.refuse(None, error);
+    }
+
     /// Refuses a request before it is admitted.
     pub(super) fn refuse_request(&mut self, id: &RequestId, error: &RpcError) {
         // An error under the id of a request in flight would settle that one (rule C10).

@@ -23,7 +23,7 @@ pub struct Handshake {
 }
 
 /// Longest capabilities and description of a client that a session keeps, in bytes.
-pub const MAX_KEPT: usize = 64 << 10;
+pub const MAX_KEPT: usize = 4 << 10;
 
 impl Handshake {
     /// Reads the parameters of `initialize` and agrees on a revision.

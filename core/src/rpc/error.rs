@@ -89,7 +89,12 @@ impl RpcError {
         data.push(b'}');
         Self {
             code: code::UNSUPPORTED_VERSION,
-            message: "this server does not speak the requested protocol version; see data.supported".into(),
+            // Most clients show their user the message only.
+            message: alloc::format!(
+                "this server speaks {}, and not the requested protocol version",
+                supported.join(", ")
+            )
+            .into(),
             data: String::from_utf8(data).ok().map(Into::into),
         }
     }

@@ -3,8 +3,9 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde_json::{Value, json};
-use steady_core::kernel::{Answer, Call, Eras, Hub, ServerConfig};
+use steady_core::kernel::{Answer, Call, Eras, Hub, HubConfig, ServerConfig};
 use steady_core::legacy::ask::MAX_ASKED;
+use steady_core::legacy::batch::MAX_BATCH;
 use steady_core::mrtr::Retry;
 use steady_core::rpc::RpcError;
 
@@ -151,13 +152,11 @@ fn a_batch_is_read_under_the_revision_that_has_them() {
         {"jsonrpc":"2.0","id":1,"method":"ping"},
         {"jsonrpc":"2.0","method":"notifications/initialized"},
         {"jsonrpc":"2.0","id":2,"method":"tools/list","params":{}},
-        7,
-        {"jsonrpc":"2.0","id":3,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{}}},
-        [{"jsonrpc":"2.0","id":4,"method":"ping"}],
+        serde_json::from_str::<Value>(&request(3, "server/discover")).expect("JSON"),
     ])
     .to_string();
     for (revision, expected) in [
-        ("2025-03-26", &["1 ok", "2 ok", "3 error -32600", "error -32600"][..]),
+        ("2025-03-26", &["1 ok", "2 ok", "3 error -32601"][..]),
         ("2025-06-18", &["error -32600"]),
         ("2025-11-25", &["error -32600"]),
     ] {
@@ -170,12 +169,26 @@ fn a_batch_is_read_under_the_revision_that_has_them() {
 }
 
 #[test]
+fn a_batch_with_a_message_that_must_not_be_in_it_is_refused_whole() {
+    let mut server = open("2025-03-26", json!({}), |_, _| panic!("no handler is reached"));
+    let call = json!({"jsonrpc":"2.0","id":1,"method":"tools/list"});
+    let handshake: Value = serde_json::from_str(&initialize(3, "2025-03-26", json!({}))).expect("JSON");
+    let many = Value::from(vec![call.clone(); MAX_BATCH + 1]);
+    for bad in [json!([call, 7]), json!([call, [call]]), json!([call, handshake]), many] {
+        server.send(bad.to_string());
+        assert_eq!(server.received(), ["error -32600"]);
+    }
+    server.send(json!([{"jsonrpc":"2.0","id":1,"result":{},"error":{}}]).to_string());
+    assert_eq!(server.received(), [] as [&str; 0], "what looks like an answer is never answered (rule S2)");
+}
+
+#[test]
 fn a_batch_larger_than_what_may_be_refused_at_once_is_read_as_its_refusals_leave() {
     let mut server = open("2025-03-26", json!({}), |_, _| Answer::Ready(ok()));
-    let many: Vec<Value> = (0..500).map(|id| json!({"jsonrpc":"2.0","id":id,"method":"server/discover"})).collect();
-    server.send(Value::from(many).to_string());
+    let one = |id: usize| json!({"jsonrpc":"2.0","id":id,"method":"server/discover"});
+    server.send(Value::from((0..MAX_BATCH).map(one).collect::<Vec<_>>()).to_string());
     let answers = server.received();
-    assert_eq!(answers.len(), 500);
+    assert_eq!(answers.len(), MAX_BATCH);
     assert!(answers.iter().all(|answer| answer.ends_with("error -32601")), "{answers:?}");
 }
 
@@ -346,12 +359,16 @@ fn a_server_of_one_era_says_which() {
     let said = lines(&mut modern);
     assert_eq!(said[0]["error"]["code"], -32022);
     assert_eq!(said[0]["error"]["data"]["supported"], json!(["2026-07-28"]));
+    let told = |said: &Value| said["error"]["message"].as_str().unwrap_or_default().to_owned();
+    assert!(told(&said[0]).contains("2026-07-28"), "most clients show the message only");
     assert_eq!(said[1]["error"]["code"], -32602);
 
     let mut legacy = server(eras(Eras::Legacy), |_, _| Answer::Ready(ok()));
     legacy.send(request(1, "server/discover"));
     let said = lines(&mut legacy);
     assert_eq!(said[0]["error"]["code"], -32600, "no error of the modern revision: {said:?}");
+    let text = told(&said[0]);
+    assert!(text.contains("up to 2025-11-25 only") && !text.contains("2026-07-28"), "{text}");
     legacy.send(initialize(2, "2025-11-25", json!({})));
     legacy.send(plain(3, "tools/list", json!({})));
     legacy.send(cancel(3));
@@ -437,6 +454,16 @@ fn more_changes_at_once_than_there_is_room_for_all_reach_a_client_that_says_noth
     assert_eq!(lines(&mut server).len(), 40);
     hub.resources_updated(|_| true);
     assert_eq!(lines(&mut server).len(), 40, "and each of them is told of what comes later");
+}
+
+#[test]
+fn a_hub_that_is_full_is_no_server_without_subscriptions() {
+    let hub = Hub::with_config(HubConfig { subscriptions: 1, ..HubConfig::default() });
+    let _first = hub.subscribe(None, []).expect("room");
+    let mut server = with_hub(&hub);
+    server.send(initialize(0, "2025-11-25", json!({})));
+    server.send(plain(1, "resources/subscribe", json!({"uri":"x:y"})));
+    assert_eq!(server.received(), ["0 ok", "1 error -31001"]);
 }
 
 #[test]

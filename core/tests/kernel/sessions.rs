@@ -6,6 +6,9 @@ use std::task::{Context, Poll, Waker};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use steady_core::kernel::{Answer, LegacyExchange, LegacyRequest, LegacySession, NotBegun, ServerConfig};
+use steady_core::mrtr::Retry;
+use steady_core::rpc::{Message, parse};
+use steady_core::time::Instant;
 
 use super::support::World;
 use super::{Fun, Log, ms};
@@ -57,8 +60,30 @@ impl Sessions {
     }
 
     fn try_post<'a>(&self, requests: impl IntoIterator<Item = LegacyRequest<'a>>) -> Result<Exchange, NotBegun> {
+        self.post_keeping(requests, ())
+    }
+
+    fn post_keeping<'a>(
+        &self,
+        requests: impl IntoIterator<Item = LegacyRequest<'a>>,
+        kept: impl Send + 'static,
+    ) -> Result<Exchange, NotBegun> {
         let (ports, config) = (self.world.ports(), ServerConfig::default());
-        LegacyExchange::start(&self.session, &self.service, (&ports, &config), requests.into_iter().collect(), ())
+        LegacyExchange::start(&self.session, &self.service, (&ports, &config), requests.into_iter().collect(), kept)
+    }
+
+    /// The client answers the first question that it was asked.
+    fn answers(&self) -> bool {
+        let answer = parse(r#"{"jsonrpc":"2.0","id":1,"result":{"roots":[]}}"#);
+        let Ok(Message::Response { id: Some(id), body }) = answer else { panic!("{answer:?}") };
+        let waited_for = self.session.answered(&id, body);
+        while self.world.run_tasks() {}
+        waited_for
+    }
+
+    fn advance(&self, to: Instant) {
+        self.world.advance(to);
+        while self.world.run_tasks() {}
     }
 
     /// What it says until it waits or is over.
@@ -151,4 +176,65 @@ fn a_session_that_has_ended_begins_nothing() {
     sessions.session.close(ms(0));
     let params = raw(&json!({}));
     assert_eq!(sessions.try_post([asked(1, "tools/list", &params)]).err(), Some(NotBegun::Ended));
+}
+
+/// A session whose handler asks for the roots at this time, and notes each of its calls.
+fn asks_at(log: &Log, at: Instant) -> Sessions {
+    let log = log.clone();
+    Sessions::open(&json!({"roots":{}}), move |_, call, cx| {
+        if !Retry::read(&call.params).expect("well-formed").is_first() {
+            log.note("answered");
+            return Answer::Ready(Ok(r#"{"content":[]}"#.into()));
+        }
+        log.note("began");
+        Answer::later(async move {
+            cx.sleep_until(at).await?;
+            Ok(r#"{"resultType":"input_required","inputRequests":{"r":{"method":"roots/list"}}}"#.into())
+        })
+    })
+}
+
+#[test]
+fn a_client_that_hung_up_is_not_asked() {
+    let log = Log::default();
+    let sessions = asks_at(&log, ms(1000));
+    let (place, params) = (Arc::new(()), raw(&json!({"name":"t"})));
+    let mut exchange =
+        sessions.post_keeping([asked(1, "tools/call", &params)], Arc::clone(&place)).expect("it is begun");
+    assert_eq!(sessions.said(&mut exchange), "");
+    drop(exchange);
+    sessions.advance(ms(999));
+    assert_eq!(Arc::strong_count(&place), 2, "a hang-up cancels nothing");
+    sessions.advance(ms(1000));
+    assert_eq!(
+        (Arc::strong_count(&place), log.take()),
+        (1, vec!["began".to_owned()]),
+        "nobody is there who could answer"
+    );
+    assert!(!sessions.answers() && !sessions.cancel(1));
+}
+
+#[test]
+fn a_question_that_is_out_when_its_client_hangs_up_waits_for_a_minute() {
+    for answered in [true, false] {
+        let log = Log::default();
+        let sessions = asks_at(&log, ms(0));
+        let (place, params) = (Arc::new(()), raw(&json!({"name":"t"})));
+        let exchange = sessions.post_keeping([asked(1, "tools/call", &params)], Arc::clone(&place));
+        let mut exchange = exchange.expect("it is begun");
+        assert!(sessions.said(&mut exchange).contains("roots/list"));
+        sessions.advance(ms(3_600_000 / 2));
+        drop(exchange);
+        while sessions.world.run_tasks() {}
+        sessions.advance(ms(3_600_000 / 2 + 59_999));
+        assert_eq!(Arc::strong_count(&place), 2, "its client can answer on another connection");
+        if answered {
+            assert!(sessions.answers());
+            assert_eq!(log.take(), ["began", "answered"]);
+        } else {
+            sessions.advance(ms(3_600_000 / 2 + 60_000));
+            assert_eq!(log.take(), ["began"]);
+        }
+        assert_eq!(Arc::strong_count(&place), 1);
+    }
 }

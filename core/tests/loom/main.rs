@@ -12,4 +12,5 @@ mod hub;
 mod invariants;
 mod ports;
 mod queue;
+mod session;
 mod shim;

@@ -43,6 +43,11 @@ impl Still {
         self.shelf().task.take().expect("a handler that was not done at once")
     }
 
+    /// What was spawned, if anything was.
+    pub(crate) fn began(&self) -> Option<BoxFuture<()>> {
+        self.shelf().task.take()
+    }
+
     pub(crate) fn set_clock(&self, now: Instant) {
         self.shelf().now = now;
     }

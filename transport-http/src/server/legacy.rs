@@ -17,29 +17,25 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
-use serde_json::value::RawValue;
 use steady_core::id::RequestId;
 use steady_core::kernel::{Eras, LegacyExchange, LegacyRequest, LegacySession, LegacyStream, NotBegun, Service};
-use steady_core::legacy::Revision;
+use steady_core::legacy::{Revision, batch};
 use steady_core::rpc::{self, Message, MetaError, PROTOCOL_VERSION, RpcError, code, method};
 use steady_core::time::Instant;
 
 use super::body::Body;
 use super::check;
 use super::config::Principal;
-use super::limits::{Counted, bump};
+use super::limits::{Counted, Limits, bump};
 use super::refuse::Refused;
 use super::respond::{Begun, events};
 use super::service::Shared;
-use super::sessions::{InUse, Session, Sessions};
+use super::sessions::{InUse, Sessions};
 use super::stream::{EventStream, FRAME, Messages, Watched};
 use super::watch::Watch;
 
 static SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 static VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
-
-/// Messages of one batch at most.
-const MAX_BATCH: usize = 100;
 
 /// Whether the header names the modern revision, which every request of it must.
 pub(super) fn is_modern(headers: &HeaderMap) -> bool {
@@ -98,7 +94,7 @@ pub(super) fn begin<S: Service>(
             Routed::Here(Post { shared, headers, place, principal, watch }.initialize(sessions, now, request))
         }
         Said::InSession(id) => {
-            let Some(session) = sessions.find(now, id, principal) else {
+            let Some(session) = sessions.find(&shared.ports.timer, id, principal) else {
                 let id = parsed.ok().and_then(|(message, _)| match message {
                     Message::Request { id, .. } => Some(id),
                     Message::Notification { .. } | Message::Response { .. } => None,
@@ -106,14 +102,13 @@ pub(super) fn begin<S: Service>(
                 return Routed::Here(Err(Refused::no_session(id)));
             };
             let post = Post { shared, headers, place, principal, watch };
-            Routed::Here(post.in_session(&session, now, text, parsed.map(|(message, _)| message)))
+            Routed::Here(post.in_session(session, now, text, parsed.map(|(message, _)| message)))
         }
     }
 }
 
-/// No error of the modern revision, so that a client that speaks both falls back to a handshake.
 fn legacy_only() -> Refused {
-    Refused::bad_request("this server speaks the revisions up to 2025-11-25 only: begin a session with initialize")
+    Refused::bad_request(steady_core::legacy::ONLY)
 }
 
 /// A POST on its way.
@@ -140,101 +135,110 @@ impl<S: Service> Post<'_, S> {
 
     fn in_session(
         self,
-        session: &Arc<Session>,
+        session: InUse,
         now: Instant,
         text: &str,
         message: Result<Message<'_>, rpc::BadMessage>,
     ) -> Result<Begun<S>, Refused> {
-        self.check_version()?;
-        let kernel = &session.kernel;
-        let mut requests = Vec::new();
-        let several = message.is_err() && text.trim_start().starts_with('[');
-        let texts: Vec<&RawValue>;
-        let messages = if several {
+        check_version(self.headers)?;
+        let kernel = &Arc::clone(session.kernel());
+        let messages = if message.is_err() && text.trim_start().starts_with('[') {
             let refused = |error| Refused::new(StatusCode::BAD_REQUEST, None, error);
             kernel.unpacks().map_err(refused)?;
-            texts = serde_json::from_str(text).map_err(|_| Refused::bad_request("the body is not JSON"))?;
-            if texts.is_empty() || texts.len() > MAX_BATCH {
-                return Err(Refused::bad_request("a batch holds from one to 100 messages"));
-            }
-            let messages: Vec<_> = texts.iter().map(|text| rpc::parse(text.get())).collect();
-            let begins = |message: &Result<Message<'_>, _>| matches!(message, Ok(Message::Request { method, .. }) if method == method::INITIALIZE);
-            if messages.iter().any(begins) {
-                return Err(Refused::bad_request("initialize must not be part of a batch"));
-            }
-            messages
+            let messages = batch::read(text).map_err(|bad| refused(bad.error()))?;
+            messages.into_iter().map(|(_, message)| message).collect()
         } else {
-            vec![message]
+            vec![message.map_err(|bad| check::unreadable(&bad, text))?]
         };
-        for message in messages {
+        let key_header = check::key_header(self.headers);
+        let (mut requests, mut later) = (Vec::new(), Vec::new());
+        for message in &messages {
             match message {
-                Ok(Message::Request { id, method, params }) => {
-                    let key_header = check::key_header(self.headers);
-                    requests.push((id, method, params, key_header));
+                Message::Request { id, method, params } => requests.push(LegacyRequest {
+                    id: id.clone(),
+                    method,
+                    params: *params,
+                    key_header: key_header.clone(),
+                }),
+                Message::Notification { .. } | Message::Response { .. } if requests.is_empty() => {
+                    note(&self.shared.limits, kernel, now, message);
                 }
-                Ok(Message::Notification { method, params }) => {
-                    bump(&self.shared.limits.counts.notifications);
-                    if method == method::CANCELLED {
-                        bump(&self.shared.limits.counts.cancellations_posted);
-                    }
-                    let _cancelled = kernel.notified(now, &method, params);
-                }
-                // One that nobody waits for is accepted all the same: it may be late.
-                Ok(Message::Response { id, body }) => {
-                    let _waited_for = id.is_some_and(|id| kernel.answered(&id, body));
-                }
-                Err(bad) => return Err(check::unreadable(&bad, text)),
+                // It may be about a request that it stands behind.
+                Message::Notification { .. } | Message::Response { .. } => later.push(message),
             }
         }
         if requests.is_empty() {
             return Ok(Begun::Accepted);
         }
-        let requests = requests.iter().map(|(id, method, params, key_header)| LegacyRequest {
-            id: id.clone(),
-            method,
-            params: *params,
-            key_header: key_header.clone(),
-        });
-        Ok(self.start(kernel, Some(session), requests.collect())?(None))
-    }
-
-    /// The version header, where there is one: it came with 2025-06-18.
-    fn check_version(&self) -> Result<(), Refused> {
-        let Some(version) = self.headers.get(&VERSION) else { return Ok(()) };
-        match version.to_str().ok().and_then(|version| Revision::of(version.trim())) {
-            Some(_) => Ok(()),
-            None => Err(Refused::bad_request("MCP-Protocol-Version names no revision that has sessions here")),
+        if requests.len() > 1 && key_header.is_some() {
+            return Err(Refused::bad_request("an Idempotency-Key is one request's: send it without a batch"));
         }
+        let counts = Arc::clone(&self.shared.limits);
+        let begun = self.start(kernel, Some(session), requests)?(None);
+        later.into_iter().for_each(|message| note(&counts, kernel, now, message));
+        Ok(begun)
     }
 
     fn start(
         self,
         kernel: &Arc<LegacySession>,
-        session: Option<&Arc<Session>>,
+        session: Option<InUse>,
         requests: Vec<LegacyRequest<'_>>,
     ) -> Result<impl FnOnce(Option<HeaderValue>) -> Begun<S> + use<S>, Refused> {
-        let Self { shared, place, principal, watch, .. } = self;
+        let Self { shared, headers, place, principal, watch } = self;
         let limits = &shared.limits;
+        // These revisions demand it: a request may ask its client, and a batch has several answers.
+        if !check::accepts(headers).events {
+            return Err(Refused::not_acceptable());
+        }
         if shared.config.server.shutdown.is_draining() {
-            return Err(Refused::shutting_down(&shared.config, requests[0].id.clone()));
+            return Err(Refused::shutting_down(&shared.config, Some(requests[0].id.clone())));
         }
         let (count, first) = (requests.len(), requests[0].id.clone());
+        // Each of a batch has a place of its own.
+        let more: Option<Vec<Counted>> = (1..count).map(|_| limits.requests.take()).collect();
+        let more = more.ok_or_else(|| Refused::overloaded(&shared.config))?;
         // The connection is watched, so that what nobody reads any more is not written: it cancels nothing.
         let busy = watch.map(Watch::start);
         let mut settings = shared.exchange.clone();
         if principal.is_some() {
             settings.principal.clone_from(principal);
         }
-        let timer = Arc::clone(&shared.ports.timer);
-        let in_use = session.map(|session| session.in_use(move || timer.now()));
         let ports = (&shared.ports, &settings);
-        let messages = LegacyExchange::start(kernel, &shared.service, ports, requests, (place, in_use));
+        let messages = LegacyExchange::start(kernel, &shared.service, ports, requests, (place, more, session));
         let messages = messages.map_err(|why| not_begun(why, first))?;
         for _ in 0..count {
             bump(&limits.counts.requests);
         }
         let exchange = Watched { messages, limits: Arc::clone(limits), over: false, _place: None };
         Ok(move |session| Begun::Legacy { exchange, busy, session })
+    }
+}
+
+/// What needs no answer.
+fn note(limits: &Limits, kernel: &LegacySession, now: Instant, message: &Message<'_>) {
+    match message {
+        Message::Notification { method, params } => {
+            bump(&limits.counts.notifications);
+            if method == method::CANCELLED {
+                bump(&limits.counts.cancellations_posted);
+            }
+            let _cancelled = kernel.notified(now, method, *params);
+        }
+        // One that nobody waits for is accepted all the same: it may be late.
+        Message::Response { id, body } => {
+            let _waited_for = id.as_ref().is_some_and(|id| kernel.answered(id, *body));
+        }
+        Message::Request { .. } => {}
+    }
+}
+
+/// The version header, where there is one: it came with 2025-06-18.
+fn check_version(headers: &HeaderMap) -> Result<(), Refused> {
+    let Some(version) = headers.get(&VERSION) else { return Ok(()) };
+    match version.to_str().ok().and_then(|version| Revision::of(version.trim())) {
+        Some(_) => Ok(()),
+        None => Err(Refused::bad_request("MCP-Protocol-Version names no revision that has sessions here")),
     }
 }
 
@@ -257,17 +261,17 @@ pub(super) fn in_session(mut response: Response<Body>, session: Option<HeaderVal
     response
 }
 
-/// GET and DELETE of a session; `None` if the modern revision has the word on it.
+/// GET and DELETE of a session; `None` if the modern revision has the word on it. No response: the connection has it.
 pub(super) fn other_than_post<S: Service>(
     shared: &Arc<Shared<S>>,
     parts: &Parts,
     watch: &mut Option<Watch>,
-) -> Option<Result<Response<Body>, Refused>> {
+) -> Option<Result<Option<Response<Body>>, Refused>> {
     let sessions = shared.sessions.as_ref().filter(|_| !is_modern(&parts.headers))?;
     let id = parts.headers.get(&SESSION)?;
     match parts.method {
         Method::GET => Some(open(shared, sessions, parts, id, watch)),
-        Method::DELETE => Some(end(shared, sessions, parts, id)),
+        Method::DELETE => Some(end(shared, sessions, parts, id).map(Some)),
         _ => None,
     }
 }
@@ -278,24 +282,27 @@ fn open<S: Service>(
     parts: &Parts,
     id: &HeaderValue,
     watch: &mut Option<Watch>,
-) -> Result<Response<Body>, Refused> {
+) -> Result<Option<Response<Body>>, Refused> {
     let config = &shared.config;
     let principal = check::caller(config, parts)?;
     if !check::accepts(&parts.headers).events {
         return Err(Refused::not_acceptable());
     }
-    let now = shared.ports.timer.now();
-    let session = sessions.find(now, id, &principal).ok_or_else(|| Refused::no_session(None))?;
+    check_version(&parts.headers)?;
+    if config.server.shutdown.is_draining() {
+        // A stream that ends at once would be opened again at once.
+        return Err(Refused::shutting_down(config, None));
+    }
+    let session = sessions.find(&shared.ports.timer, id, &principal).ok_or_else(|| Refused::no_session(None))?;
     let place = shared.limits.listens.take().ok_or_else(|| Refused::no_stream_left(config, None))?;
-    let timer = Arc::clone(&shared.ports.timer);
-    let messages = Standing {
-        stream: LegacyStream::open(&session.kernel, &shared.exchange),
-        _in_use: session.in_use(move || timer.now()),
-    };
+    let messages = Standing { stream: LegacyStream::open(session.kernel(), &shared.exchange), _in_use: session };
     let exchange = Watched { messages, limits: Arc::clone(&shared.limits), over: false, _place: Some(place) };
-    let busy = watch.take().map(Watch::start);
-    let stream = Body::events(EventStream::new(exchange, None, config.keep_alive));
-    Ok(events(shared, stream.watched(busy)))
+    let response = events(shared, Body::events(EventStream::new(exchange, None, config.keep_alive)));
+    let takes_over = watch.as_ref().and_then(|watch| watch.takes_over(parts));
+    Ok(match (watch.take().map(Watch::start), takes_over) {
+        (Some(busy), Some(reusable)) => busy.hand_over(response, reusable),
+        (busy, _) => Some(response.map(|body| body.watched(busy))),
+    })
 }
 
 /// The stream of a session, which is not idle as long as it is open.
@@ -323,6 +330,7 @@ fn end<S: Service>(
     id: &HeaderValue,
 ) -> Result<Response<Body>, Refused> {
     let principal = check::caller(&shared.config, parts)?;
+    check_version(&parts.headers)?;
     if !sessions.end(shared.ports.timer.now(), id, &principal) {
         return Err(Refused::no_session(None));
     }

@@ -116,9 +116,9 @@ impl Refused {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
     }
 
-    pub(super) fn shutting_down(config: &HttpConfig, id: RequestId) -> Self {
+    pub(super) fn shutting_down(config: &HttpConfig, id: Option<RequestId>) -> Self {
         let error = RpcError::new(code::OVERLOADED, "this server is shutting down; retry later");
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, Some(id), error).retry_after(config)
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
     }
 
     pub(super) fn unauthorized(unauthorized: Unauthorized) -> Self {

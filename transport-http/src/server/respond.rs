@@ -39,8 +39,12 @@ where
     if parts.method != Method::POST
         && let Some(response) = legacy::other_than_post(&shared, &parts, &mut watch)
     {
-        let response = response.unwrap_or_else(|refused| refuse(&shared, refused));
-        return Box::pin(std::future::ready(Ok(response)));
+        return match response {
+            Ok(Some(response)) => Box::pin(std::future::ready(Ok(response))),
+            // The connection has taken it over, and this with it.
+            Ok(None) => Box::pin(std::future::pending()),
+            Err(refused) => Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
+        };
     }
     let Admitted { place, principal, accepts } = match admit(&shared, &parts) {
         Ok(admitted) => admitted,
@@ -139,7 +143,7 @@ fn begin<S: Service>(
         }
     };
     if config.server.shutdown.is_draining() {
-        return Err(Refused::shutting_down(config, request.id));
+        return Err(Refused::shutting_down(config, Some(request.id)));
     }
     if request.method == method::LISTEN {
         place = match limits.listens.take() {

@@ -1,8 +1,9 @@
 //! A clock that only the test moves.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use steady_http::client::Clock;
@@ -61,14 +62,31 @@ impl Timer for Manual {
     fn sleep_until(&self, at: Instant) -> BoxFuture<()> {
         let mut state = self.state();
         state.next += 1;
-        let (clock, key) = (self.clone(), (at, state.next));
-        Box::pin(std::future::poll_fn(move |cx| {
-            let mut state = clock.state();
-            if state.now >= at {
-                return Poll::Ready(());
-            }
-            state.sleepers.insert(key, cx.waker().clone());
-            Poll::Pending
-        }))
+        Box::pin(Sleep { clock: self.clone(), key: (at, state.next) })
+    }
+}
+
+/// One sleeper. Whoever stops waiting is armed no longer.
+struct Sleep {
+    clock: Manual,
+    key: (Instant, u64),
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.clock.state();
+        if state.now >= self.key.0 {
+            return Poll::Ready(());
+        }
+        state.sleepers.insert(self.key, cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.clock.state().sleepers.remove(&self.key);
     }
 }

@@ -380,3 +380,77 @@ fn a_server_of_one_era_says_which() {
         Client::open(&legacy, "2025-06-18").answer(&tool(1, "echo", &json!({"text":"old"}))).text().contains("old")
     );
 }
+
+#[test]
+fn changes_reach_the_stream_of_a_session_that_a_get_opened() {
+    let lab = Lab::start();
+    let client = Client::open(&lab, "2025-11-25");
+    let mut stream = client.bare("GET");
+    assert_eq!(stream.head().status, 200);
+    let mut told = move || loop {
+        let chunk = stream.chunk().expect("the stream goes on");
+        if let Some(data) = chunk.lines().find_map(|line| line.strip_prefix("data: ")) {
+            return serde_json::from_str::<Value>(data).expect("JSON");
+        }
+    };
+    lab.hub.tools_changed();
+    assert_eq!(told()["method"], "notifications/tools/list_changed");
+    lab.hub.resource_updated("x:a");
+    assert_eq!(client.answer(&plain(1, "resources/subscribe", &json!({"uri":"x:a"}))).status, 200);
+    lab.hub.resource_updated("x:a");
+    let updated = json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:a"}});
+    assert_eq!(told(), updated);
+    lab.hub.tools_changed();
+    assert_eq!(told()["method"], "notifications/tools/list_changed");
+}
+
+#[test]
+fn a_request_of_a_session_must_accept_a_stream() {
+    let lab = Lab::start();
+    let client = Client::open(&lab, "2025-03-26");
+    let send = |body: &str| {
+        let mut peer = lab.connect();
+        let only_json = post_in(&client.session, body).replace(", text/event-stream", "");
+        peer.send(only_json.as_bytes());
+        peer.answer().status
+    };
+    assert_eq!(send(&plain(1, "ping", &json!({}))), 406);
+    assert_eq!(send(INITIALIZED), 202, "what is not answered needs none");
+}
+
+#[test]
+fn each_request_of_a_batch_has_a_place_and_none_of_them_a_key_of_all() {
+    let lab = lab_with(|http| http.server.requests.in_flight = 2);
+    let client = Client::open(&lab, "2025-03-26");
+    let batch = |count: u32| {
+        let one = |id| json!({"jsonrpc":"2.0","id":id,"method":"ping"});
+        Value::from((0..count).map(one).collect::<Vec<_>>()).to_string()
+    };
+    assert_eq!(client.answer(&batch(3)).status, 429);
+    let mut peer = client.send(&batch(2));
+    assert_eq!(peer.head().status, 200);
+    peer.stream_text();
+    let keyed = Client { lab: &lab, session: format!("{}Idempotency-Key: \"k\"\r\n", client.session) };
+    assert_eq!((keyed.answer(&batch(2)).status, keyed.answer(&plain(9, "ping", &json!({}))).status), (400, 200));
+}
+
+#[test]
+fn a_cancellation_in_a_batch_is_of_the_requests_before_it() {
+    let lab = Lab::start();
+    let client = Client::open(&lab, "2025-03-26");
+    let parse = |text: &str| serde_json::from_str::<Value>(text).expect("JSON");
+    let batch = json!([parse(&tool(1, "wait", &json!({}))), parse(&cancel(1))]);
+    let mut peer = client.send(&batch.to_string());
+    lab.hears(&["started", "Cancelled(Some(\"enough\"))"]);
+    assert_eq!(peer.head().status, 200);
+    peer.stream_text();
+}
+
+#[test]
+fn a_version_that_is_unknown_is_refused_whatever_the_method() {
+    let lab = Lab::start();
+    let client = Client::open(&lab, "2025-11-25");
+    let unknown = Client { lab: &lab, session: format!("{}MCP-Protocol-Version: 2024-11-05\r\n", client.session) };
+    assert_eq!((unknown.bare("GET").head().status, unknown.delete()), (400, 400));
+    assert_eq!(client.delete(), 204);
+}

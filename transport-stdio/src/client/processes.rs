@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use steady_core::kernel::client::{Driver, LinkEnd, LinkLoss, Turn};
-use steady_core::kernel::{EraLink, Eras, Timer};
+use steady_core::kernel::{EraLink, Eras, Standing, Timer};
 use tokio::sync::{oneshot, watch};
 
 use super::child::{self, Child, Exit, Streams};
@@ -34,6 +34,11 @@ struct Supervisor {
     ladder: Ladder,
     max_answer: usize,
     eras: Eras,
+    /// What the children speak, as far as one has said so. It holds for the next child too: one of the older revisions may
+    /// end on the probe.
+    known: Option<Eras>,
+    /// How far the child has come.
+    standing: Standing,
     stderr: Option<usize>,
     crashes: Crashes,
     timer: Arc<dyn Timer>,
@@ -77,6 +82,8 @@ pub(super) async fn start(
         ladder: command.ladder,
         max_answer: command.max_answer,
         eras: command.config.eras,
+        known: None,
+        standing: Standing::Unasked,
         stderr: command.stderr,
         crashes: Crashes::new(command.restart, super::jitter()),
         timer: crate::ports::tokio_timer(),
@@ -105,7 +112,9 @@ impl Supervisor {
         let errors = Tail::new(errors, self.stderr.unwrap_or_default());
         self.status.send_modify(|status| status.pid = Some(child.id()));
         let link = LineLink::new(output, input, self.max_answer);
-        self.driver.attach(EraLink::new(link, self.eras, Arc::clone(&self.timer)));
+        let eras = if self.begins_with_handshake() { Eras::Legacy } else { self.eras };
+        self.standing = Standing::Unasked;
+        self.driver.attach(EraLink::new(link, eras, Arc::clone(&self.timer)));
         Ok(Running { child, errors })
     }
 
@@ -146,12 +155,16 @@ impl Supervisor {
 
     /// Drives the link until it or the child ends.
     async fn watch(&mut self, running: &mut Running) -> End {
-        let (driver, ready) = (&mut self.driver, &mut self.ready);
+        let (driver, ready, standing) = (&mut self.driver, &mut self.ready, &mut self.standing);
         let happened = poll_fn(|cx| {
             let _more_or_over = running.errors.poll_pump(cx);
             match poll_driver(driver, ready, cx) {
                 Poll::Ready(turn) => Poll::Ready(Happened::Turn(turn)),
-                Poll::Pending => running.child.poll_exit(cx).map(Happened::Exit),
+                Poll::Pending => {
+                    // A link that ended cannot be asked any more.
+                    *standing = driver.link().map_or(*standing, EraLink::standing);
+                    running.child.poll_exit(cx).map(Happened::Exit)
+                }
             }
         });
         match happened.await {
@@ -218,15 +231,53 @@ impl Supervisor {
         pause
     }
 
+    /// Whether the next child is not probed: the last one agreed on an older revision, or ended on its probe.
+    fn begins_with_handshake(&self) -> bool {
+        self.eras == Eras::Both && self.known == Some(Eras::Legacy)
+    }
+
+    /// Keeps what the child said of its era before it ended; whether it is started again at once for a handshake. That is
+    /// done at most once for each time that a child ends: one that ends on its handshake is not known any more.
+    fn learn(&mut self) -> bool {
+        match std::mem::replace(&mut self.standing, Standing::Unasked) {
+            // It was not started, or ended before it was asked.
+            Standing::Unasked => false,
+            Standing::Modern => {
+                self.known = Some(Eras::Modern);
+                false
+            }
+            Standing::Legacy => {
+                self.known = Some(Eras::Legacy);
+                false
+            }
+            Standing::Shaking => {
+                self.known = None;
+                false
+            }
+            Standing::Probed => {
+                let again = self.eras == Eras::Both && self.known.is_none();
+                if again {
+                    self.known = Some(Eras::Legacy);
+                }
+                again
+            }
+        }
+    }
+
     /// Settles the calls of a link that is gone. The pause before the next start, if there is one.
     fn settle(&mut self, what: String, stderr: String) -> Option<Duration> {
         let loss = LinkLoss { what, stderr, generation: self.driver.generation() };
-        // What never came up is no crash to recover from.
-        let pause = match self.ready.take() {
-            None => self.crashes.crashed(self.timer.now()),
-            Some(ready) => {
-                let _nobody_waits = ready.send(Err(loss.clone()));
-                None
+        let pause = if self.learn() {
+            // The next one is greeted by a handshake.
+            Some(Duration::ZERO)
+        } else {
+            match self.ready.take() {
+                None => self.crashes.crashed(self.timer.now()),
+                // What never came up is no crash to recover from.
+                Some(ready) => {
+                    let _nobody_waits = ready.send(Err(loss.clone()));
+                    None
+                }
             }
         };
         self.driver.detach(loss.what.clone(), loss.stderr.clone(), pause.is_some());

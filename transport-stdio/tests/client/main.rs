@@ -2,6 +2,7 @@
 #![cfg(unix)]
 
 mod calls;
+mod eras;
 mod ladder;
 mod processes;
 mod raw;

@@ -97,7 +97,7 @@ fn run_server(
 }
 
 /// The node to run it with: the suite needs 22. One that is too old here is replaced by the one that npm brings.
-fn node(home: &Path) -> PathBuf {
+pub(super) fn node(home: &Path) -> PathBuf {
     let recent = "process.exit(parseInt(process.versions.node) >= 22 ? 0 : 1)";
     if Command::new("node").args(["-e", recent]).works() {
         return "node".into();

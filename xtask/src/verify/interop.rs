@@ -9,8 +9,10 @@
 //! rmcp is a workspace of its own.
 //!
 //! Both over stdio, and then over HTTP. There our client also meets servers
-//! that speak only the revisions before 2026-07-28.
+//! that speak only the revisions before 2026-07-28. Then the interop table, of
+//! both eras.
 
+mod eras;
 mod http;
 mod older;
 
@@ -37,10 +39,11 @@ pub(crate) fn run(cx: &mut Context) -> Result<(), Error> {
     let rmcp = rmcp(cx, &home).map_err(|why| why.to_string());
     let stdio = their_clients(cx, python.clone(), rmcp.clone(), &home, &[]);
     let ours_over_stdio = our_client(cx, python.clone(), rmcp.clone(), &home, &[]);
-    let over_http = http::their_clients(cx, python, rmcp, &home, None);
+    let over_http = http::their_clients(cx, python.clone(), rmcp.clone(), &home, None);
     let ours_over_http = http::our_client(cx, None);
     let older = older::our_http_client(cx, &home);
-    all_of([stdio, ours_over_stdio, over_http, ours_over_http, older])
+    let eras = eras::run(cx, python, rmcp, &home);
+    all_of([stdio, ours_over_stdio, over_http, ours_over_http, older, eras])
 }
 
 /// The same, with everything that is said in files that begin with these prefixes. Returns the Python that it used.
@@ -109,10 +112,14 @@ fn fresh_ledger(home: &Path) -> Result<PathBuf, Error> {
 
 /// A Python with the SDK, in an environment of its own.
 pub(super) fn python(cx: &mut Context, home: &Path) -> Result<PathBuf, Error> {
-    let venv = home.join("venv");
+    python_in(cx, &Path::new(CLIENTS).join("requirements.txt"), &home.join("venv"))
+}
+
+/// A Python with what this list wants, in this folder.
+fn python_in(cx: &mut Context, list: &Path, venv: &Path) -> Result<PathBuf, Error> {
     let program = venv.join("bin/python");
-    install(&Path::new(CLIENTS).join("requirements.txt"), &venv, |wanted| {
-        cx.run(&Command::line("python3 -m venv --clear").arg(&venv))?;
+    install(list, venv, |wanted| {
+        cx.run(&Command::line("python3 -m venv --clear").arg(venv))?;
         let pip = Command::new(&program).args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
         cx.run(&pip.args(["-r"]).arg(wanted)).map(drop)
     })?;

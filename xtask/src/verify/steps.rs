@@ -194,7 +194,7 @@ pub(crate) const STEPS: &[Step] = &[
     },
     Step {
         name: "interop",
-        proves: "over stdio and HTTP other SDKs drive our server, and our client drives theirs, at revision 2026-07-28",
+        proves: "over stdio and HTTP other SDKs drive our server, and our client drives theirs: at revision 2026-07-28, and with their own settings in either era, cell by cell (target/verify/interop-eras.json)",
         required: true,
         tools: &[PYTHON, NODE, NPM],
         run: interop::run,
@@ -248,7 +248,8 @@ fn fmt(cx: &mut Context) -> Result<(), Error> {
     let templates = outside::templates().map(|template| format!("{template}/src/main.rs"));
     cx.line(&format!("rustfmt --edition 2024 --check {}", templates.join(" ")))?;
     let rmcp = format!("{}/rmcp-server/src", interop::SERVERS);
-    let servers = format!("{rmcp}/main.rs {rmcp}/bin/rmcp-client.rs {}/src/main.rs", compare::RMCP);
+    let servers =
+        format!("{rmcp}/main.rs {rmcp}/bin/rmcp-client.rs {rmcp}/bin/rmcp-eras.rs {}/src/main.rs", compare::RMCP);
     cx.line(&format!("rustfmt --edition 2024 --check {servers}")).map(drop)
 }
 

@@ -134,6 +134,12 @@ impl<L: Link> Driver<L> {
         self.generation
     }
 
+    /// The link, as long as it lasts.
+    #[must_use]
+    pub const fn link(&self) -> Option<&L> {
+        self.link.as_ref()
+    }
+
     /// Takes the link away, so that it can be dropped while calls wait to hear what happened.
     pub fn take_link(&mut self) -> Option<L> {
         self.link.take()

@@ -7,11 +7,13 @@ use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 use core::future::poll_fn;
 use core::task::{Poll, Waker};
+use core::time::Duration;
 
+use super::reader::Reader;
 use super::session::{Question, Shared};
 use crate::kernel::context::Context;
 use crate::kernel::hub::Subscription;
-use crate::kernel::port::{BoxFuture, Spawn};
+use crate::kernel::port::{BoxFuture, Spawn, Timer};
 use crate::kernel::service::{Answer, Call, Outcome, Service};
 use crate::kernel::sync::Mutex;
 use crate::legacy::{Handshake, answer, ask, request};
@@ -20,23 +22,30 @@ use crate::rpc::{RpcError, code, encode, members, method};
 
 /// How often a handler may ask within one request.
 const MAX_ROUNDS: usize = 32;
+/// How long a client may take to answer a question once it does not read the stream any more that the question went on. It
+/// may have read it; if it has not, nobody will ever answer.
+const AFTER_HANG_UP: Duration = Duration::from_secs(60);
 
 /// What a request of a session needs beside its call.
 pub(super) struct Bridge<S> {
     service: StdArc<S>,
     session: StdArc<Shared>,
     handshake: StdArc<Handshake>,
-    spawn: StdArc<dyn Spawn>,
+    way: Way,
+}
+
+/// How a request reaches its client.
+#[derive(Clone)]
+pub(super) struct Way {
+    pub(super) spawn: StdArc<dyn Spawn>,
+    pub(super) timer: StdArc<dyn Timer>,
+    /// Of the request's own stream, where it has one.
+    pub(super) reader: Option<StdArc<Reader>>,
 }
 
 impl<S: Service> Bridge<S> {
-    pub(super) fn new(
-        service: StdArc<S>,
-        session: StdArc<Shared>,
-        handshake: StdArc<Handshake>,
-        spawn: StdArc<dyn Spawn>,
-    ) -> Self {
-        Self { service, session, handshake, spawn }
+    pub(super) fn new(service: StdArc<S>, session: StdArc<Shared>, handshake: StdArc<Handshake>, way: Way) -> Self {
+        Self { service, session, handshake, way }
     }
 
     pub(super) fn handshake(&self) -> &StdArc<Handshake> {
@@ -48,14 +57,16 @@ impl<S: Service> Bridge<S> {
     }
 
     /// What the service's own `subscriptions/listen` would hear of its lists.
-    pub(super) fn listen(&self, cx: &Context) -> Option<Subscription> {
+    /// None if it has no hub; the error of one that is full.
+    pub(super) fn listen(&self, cx: &Context) -> Result<Option<Subscription>, RpcError> {
         let lists =
             r#"{"notifications":{"toolsListChanged":true,"promptsListChanged":true,"resourcesListChanged":true}}"#;
-        let params = request::params(&self.handshake, None, Some(lists))?;
+        let Some(params) = request::params(&self.handshake, None, Some(lists)) else { return Ok(None) };
         let call = Call::plain(method::LISTEN, &params);
         match self.service.call(call, cx.clone()) {
-            Answer::Listen(subscription) => Some(subscription),
-            Answer::Ready(_) | Answer::Later(_) | Answer::Blocking(_) => None,
+            Answer::Listen(subscription) => Ok(Some(subscription)),
+            Answer::Ready(Err(full)) if full.code == code::OVERLOADED => Err(full),
+            Answer::Ready(_) | Answer::Later(_) | Answer::Blocking(_) => Ok(None),
         }
     }
 
@@ -104,7 +115,7 @@ impl<S: Service> Bridge<S> {
                     Some(cancelled) => Err(cancelled.into()),
                     None => job(),
                 });
-                let done = run(&*self.spawn, job);
+                let done = run(&*self.way.spawn, job);
                 // A job that blocks goes on whatever happens to its request: it counts as running until it has ended.
                 Started::Later(Box::pin(async move { cx.uncancellable(done).await }))
             }
@@ -156,11 +167,30 @@ impl<S: Service> Bridge<S> {
         }
         let mut answers = Vec::new();
         for (request, asked) in demand.requests.iter().zip(&asked) {
-            let given = poll_fn(|cx| asked.question.poll(cx)).await;
-            answers.push((&*request.key, given.map_err(|error| refused(request, &error))?));
+            answers.push((&*request.key, self.given(request, &asked.question).await?));
         }
         let answers: Vec<(&str, &str)> = answers.iter().map(|(key, given)| (*key, &**given)).collect();
         demand.retry_params(&call.params, &answers).map_err(|error| RpcError::internal(error.to_string()))
+    }
+
+    /// What the client answers.
+    async fn given(&self, request: &InputRequest<'_>, question: &Question) -> Result<Box<str>, RpcError> {
+        let Way { timer, reader, .. } = &self.way;
+        let mut limit: Option<BoxFuture<()>> = None;
+        poll_fn(|cx| {
+            if let Poll::Ready(given) = question.poll(cx) {
+                return Poll::Ready(given.map_err(|error| refused(request, &error)));
+            }
+            let gone = |reader: &StdArc<Reader>| reader.poll_gone(cx).is_ready();
+            if limit.is_none() && reader.as_ref().is_some_and(gone) {
+                limit = Some(timer.sleep_until(timer.now() + AFTER_HANG_UP));
+            }
+            match &mut limit {
+                Some(limit) => limit.as_mut().poll(cx).map(|()| Err(hung_up(request))),
+                None => Poll::Pending,
+            }
+        })
+        .await
     }
 
     /// Sends one question, on the way that the answer of its request will take.
@@ -168,6 +198,9 @@ impl<S: Service> Bridge<S> {
         let Handshake { revision, capabilities, .. } = &*self.handshake;
         if !ask::can_ask(*revision, capabilities, request.kind) {
             return Err(RpcError::missing_capability(request.kind.required()));
+        }
+        if self.way.reader.as_ref().is_some_and(|reader| reader.is_gone()) {
+            return Err(hung_up(request));
         }
         let Some((id, question)) = self.session.ask() else {
             let most = ask::MAX_ASKED;
@@ -212,6 +245,11 @@ enum Read {
 
 fn is_task(result: &str) -> bool {
     result.contains("\"task\"") && members(result, &["resultType"]) == Some([Some("\"task\"")])
+}
+
+/// A stream of a session is not resumed, so nobody can be asked on it any more.
+fn hung_up(request: &InputRequest<'_>) -> RpcError {
+    RpcError::internal(format!("the client hung up and did not answer {}", request.kind.method()))
 }
 
 fn refused(request: &InputRequest<'_>, error: &RpcError) -> RpcError {

@@ -6,13 +6,12 @@ use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 use core::task::Context;
 
-use serde_json::value::RawValue;
-
 use super::session::{Came, Shared, error_of, is_modern};
 use crate::kernel::engine::{Engine, Eras};
 use crate::kernel::foreign::Foreign;
 use crate::kernel::service::Service;
-use crate::legacy::{Effect, Event, method};
+use crate::legacy::batch::{self, BatchError};
+use crate::legacy::{Effect, Event, ONLY, Refusal, method};
 use crate::rpc::{BadMessage, RpcError, code, method as modern};
 use crate::time::Instant;
 
@@ -22,7 +21,7 @@ pub(in crate::kernel) struct Door {
     session: StdArc<Shared>,
     /// Nothing else is spoken on this link.
     only: bool,
-    /// Messages of a batch, bounded by the length of a message. Each is read when there is room for its refusal.
+    /// Messages of a batch, at most [`MAX_BATCH`](batch::MAX_BATCH). Each is served when there is room for its refusal.
     batch: VecDeque<Box<str>>,
     /// Whether there was a handshake: before, there is nobody to tell of changes.
     shaken: bool,
@@ -58,19 +57,19 @@ impl Door {
         text: &str,
         batched: bool,
     ) {
-        if !self.only && is_modern(&foreign) {
+        if !self.only && !batched && is_modern(&foreign) {
             return engine.reject(foreign);
         }
         match foreign {
-            Foreign::Request { id, method, .. } if batched && method == modern::INITIALIZE => {
-                let error = RpcError::new(code::INVALID_REQUEST, "initialize must not be part of a batch");
-                engine.refuse_request(&id, &error);
-            }
             Foreign::Request { id, method, params, error } => {
                 self.shaken |= method == modern::INITIALIZE;
-                let came = Came { id: id.clone(), method: &method, params, key_header: None };
+                let came = Came { id: id.clone(), method: &method, params, key_header: None, reader: None };
                 if let Err(refusal) = self.session.request(engine, now, came) {
-                    let told = if self.only { error_of(refusal, &method) } else { error.into() };
+                    let told = match (self.only, refusal) {
+                        (true, Refusal::NotInitialized) => RpcError::new(code::INVALID_REQUEST, ONLY),
+                        (true, refusal) => error_of(refusal, &method),
+                        (false, _) => error.into(),
+                    };
                     engine.refuse_request(&id, &told);
                 }
             }
@@ -103,19 +102,16 @@ impl Door {
 
     fn bad<S: Service>(&mut self, engine: &mut Engine<S>, bad: BadMessage, text: &str, batched: bool) {
         let several = !batched && text.trim_start().starts_with('[') && self.session.revision().is_some();
-        let messages = if several { serde_json::from_str::<Vec<&RawValue>>(text).ok() } else { None };
-        let Some(messages) = messages.filter(|messages| !messages.is_empty()) else {
+        if !several || self.session.handle(Event::Batch) != Effect::Unpack {
             return engine.reject(Foreign::Bad(bad));
-        };
-        match self.session.handle(Event::Batch) {
-            Effect::Unpack => self.batch.extend(messages.into_iter().map(|message| message.get().into())),
-            Effect::Nothing
-            | Effect::Begin(_)
-            | Effect::Ready
-            | Effect::Serve
-            | Effect::Announce
-            | Effect::KeepBack
-            | Effect::Refuse(_) => engine.reject(Foreign::Bad(bad)),
+        }
+        match batch::read(text) {
+            Ok(messages) => self.batch.extend(messages.into_iter().map(|(text, _)| text.into())),
+            // Nobody waits for an answer to it, and one that looks like an answer must have none (rule S2).
+            Err(BatchError::Bad { bad, asked: false, .. }) => engine.reject(Foreign::Bad(bad)),
+            Err(error @ (BatchError::Array | BatchError::Initialize | BatchError::Bad { .. })) => {
+                engine.refuse_text(&error.error());
+            }
         }
     }
 

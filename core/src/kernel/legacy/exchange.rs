@@ -12,6 +12,7 @@ use core::task::{Context, Poll};
 
 use serde_json::value::RawValue;
 
+use super::reader::Reader;
 use super::requests::{NotBegun, Requests, Seat};
 use super::session::{Came, Shared, error_of};
 use super::stream::Standing;
@@ -130,6 +131,7 @@ struct Part<S: Service> {
     id: RequestId,
     seat: StdArc<Seat>,
     slot: Option<Arc<Slot>>,
+    reader: StdArc<Reader>,
     exchange: Exchange<S>,
     over: bool,
 }
@@ -219,10 +221,10 @@ impl<S: Service> Part<S> {
         seat: StdArc<Seat>,
     ) -> Self {
         let LegacyRequest { id, method, params, key_header } = request;
-        let timer = StdArc::clone(&ports.timer);
+        let (timer, reader) = (StdArc::clone(&ports.timer), StdArc::<Reader>::default());
         let mut slot = None;
         let exchange = Exchange::begin(service, ports, config, |engine, now| {
-            let came = Came { id: id.clone(), method, params, key_header };
+            let came = Came { id: id.clone(), method, params, key_header, reader: Some(StdArc::clone(&reader)) };
             if let Err(refusal) = session.shared.request(engine, now, came) {
                 engine.refuse_request(&id, &error_of(refusal, method));
             }
@@ -232,7 +234,7 @@ impl<S: Service> Part<S> {
         if let Some(slot) = &slot {
             seat.run(timer.now(), slot);
         }
-        Self { session: StdArc::clone(session), id, seat, slot, exchange, over: false }
+        Self { session: StdArc::clone(session), id, seat, slot, reader, exchange, over: false }
     }
 
     /// A cancelled request is not answered: nothing wakes for its end but the cancellation itself.
@@ -251,6 +253,7 @@ impl<S: Service> Drop for Part<S> {
 impl<S: Service> Drop for LegacyExchange<S> {
     fn drop(&mut self) {
         if let Some(inner) = self.inner.take() {
+            inner.parts.iter().for_each(|part| part.reader.leave());
             self.spawn.spawn(Box::pin(Unread { inner, text: Vec::new() }));
         }
     }

@@ -441,6 +441,35 @@ impl<L: Link> Link for EraLink<L> {
     }
 }
 
+/// What is known of the server of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "who starts servers decides each")]
+pub enum Standing {
+    /// It was not asked.
+    Unasked,
+    /// It was probed, and has not answered. One of the older revisions may end on that.
+    Probed,
+    /// A handshake was begun with it, and has not ended.
+    Shaking,
+    /// It speaks the modern revision, or is spoken to in it.
+    Modern,
+    /// It agreed on an older one.
+    Legacy,
+}
+
+impl<L> EraLink<L> {
+    /// What is known of the server.
+    pub const fn standing(&self) -> Standing {
+        match self.state {
+            State::Fresh => Standing::Unasked,
+            State::Probing { .. } => Standing::Probed,
+            State::Shaking { .. } => Standing::Shaking,
+            State::Modern => Standing::Modern,
+            State::Legacy(_) => Standing::Legacy,
+        }
+    }
+}
+
 impl<L> core::fmt::Debug for EraLink<L> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("EraLink").field("modern", &matches!(self.state, State::Modern)).finish_non_exhaustive()

@@ -8,6 +8,7 @@ use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 
 use crate::id::RequestId;
+use crate::kernel::mutant;
 use crate::kernel::slot::{CancelReason, Slot};
 use crate::kernel::sync::{Arc, Mutex};
 use crate::time::Instant;
@@ -104,7 +105,9 @@ impl Seat {
         let mut place = self.0.lock();
         let before = core::mem::replace(&mut *place, Place::Running(Arc::clone(slot)));
         drop(place);
-        if let Place::Beginning(Some(reason)) = before {
+        if let Place::Beginning(Some(reason)) = before
+            && !mutant::is("seat-forgets-its-reason")
+        {
             let _answered_already = slot.cancel(now, reason);
         }
     }

@@ -8,7 +8,8 @@ use core::task::{Context, Poll, Waker, ready};
 
 use serde_json::value::RawValue;
 
-use super::bridge::Bridge;
+use super::bridge::{Bridge, Way};
+use super::reader::Reader;
 use crate::id::RequestId;
 use crate::kernel::engine::Engine;
 use crate::kernel::exchange::Request;
@@ -36,6 +37,8 @@ struct State {
     outstanding: Outstanding<StdArc<Question>>,
     /// What the service's own listen would hear; none if it has no hub.
     changes: Option<StdArc<Subscription>>,
+    /// Why it does not, if its hub was full.
+    refused: Option<RpcError>,
     /// Whether it lets single resources be watched.
     watches: bool,
 }
@@ -79,6 +82,8 @@ pub(super) struct Came<'a> {
     pub(super) params: Option<&'a RawValue>,
     /// The `Idempotency-Key` header.
     pub(super) key_header: Option<Box<str>>,
+    /// Who reads what it says, where it has a stream of its own.
+    pub(super) reader: Option<StdArc<Reader>>,
 }
 
 impl Shared {
@@ -166,6 +171,7 @@ impl Shared {
                 state.handshake = Some(StdArc::clone(&handshake));
                 state.level = None;
                 state.changes = None;
+                state.refused = None;
                 state.watches = false;
             }
             Effect::Refuse(refusal) => {
@@ -217,14 +223,18 @@ impl Shared {
     }
 
     /// What the server says of itself. Whether anything of it changes is asked of one only that says so.
-    fn discovered(&self, discovered: &str, listen: impl FnOnce() -> Option<Subscription>) {
+    fn discovered(&self, discovered: &str, listen: impl FnOnce() -> Result<Option<Subscription>, RpcError>) {
         let watches = watches(discovered);
         if !watches && !discovered.contains("\"listChanged\"") {
             return;
         }
-        let changes = listen().map(StdArc::new);
+        let (changes, refused) = match listen() {
+            Ok(changes) => (changes.map(StdArc::new), None),
+            Err(full) => (None, Some(full)),
+        };
         let mut state = self.state.lock();
         state.watches = watches;
+        state.refused = refused;
         let _before = core::mem::replace(&mut state.changes, changes);
     }
 
@@ -232,8 +242,9 @@ impl Shared {
     fn watch(&self, asked: Asked, came: &Came<'_>) -> Result<(), RpcError> {
         let state = self.state.lock();
         let changes = state.changes.clone().filter(|_| state.watches);
+        let refused = state.refused.clone().filter(|_| state.watches);
         drop(state);
-        let changes = changes.ok_or_else(|| RpcError::method_not_found(came.method))?;
+        let changes = changes.ok_or_else(|| refused.unwrap_or_else(|| RpcError::method_not_found(came.method)))?;
         let uri = members(came.params.map_or("{}", RawValue::get), &["uri"]).and_then(|[uri]| text(uri?));
         let uri = uri.ok_or_else(|| RpcError::invalid_params("params.uri must be a string, the URI of a resource"))?;
         let watched = Refetch::Resource { uri: uri.into() };
@@ -285,7 +296,7 @@ impl Shared {
         came: Came<'_>,
         serve: impl FnOnce(Bridge<S>, crate::kernel::Call, crate::kernel::Context) -> Answer,
     ) {
-        let Came { id, method, params, key_header } = came;
+        let Came { id, method, params, key_header, reader } = came;
         let modern = request::params(handshake, level, params.map(RawValue::get))
             .and_then(|modern| RawValue::from_string(modern).ok());
         let Some(modern) = modern else {
@@ -300,10 +311,11 @@ impl Shared {
             Err(error) => return engine.refuse_request(&id, &error.into()),
         };
         let (session, handshake) = (StdArc::clone(self), StdArc::clone(handshake));
-        let spawn = StdArc::clone(&engine.ports.spawn);
+        let (spawn, timer) = (StdArc::clone(&engine.ports.spawn), StdArc::clone(&engine.ports.timer));
+        let way = Way { spawn, timer, reader };
         let request = Request { id, method: method.into(), params: Some(&modern), meta, read, key_header };
         engine.admit_to(now, request, |service, call, cx| {
-            serve(Bridge::new(StdArc::clone(service), session, handshake, spawn), call, cx)
+            serve(Bridge::new(StdArc::clone(service), session, handshake, way), call, cx)
         });
     }
 }

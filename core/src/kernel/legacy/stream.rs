@@ -53,14 +53,20 @@ impl Standing {
         }
     }
 
-    /// Ready when this stream is not the one that is read any more.
-    fn poll_over(&self, cx: &Context<'_>, stream: u64) -> Poll<()> {
+    /// What `next` finds; `None` when this stream is not the one that is read any more. Both under one lock: a stream that
+    /// has been superseded must neither take a change nor be rung in the place of its successor.
+    fn poll(
+        &self,
+        cx: &mut Context<'_>,
+        stream: u64,
+        next: impl FnOnce(&mut Context<'_>) -> Poll<()>,
+    ) -> Poll<Option<()>> {
         let mut state = self.0.lock();
         if state.closed || state.newest != stream {
-            return Poll::Ready(());
+            return Poll::Ready(None);
         }
         state.waker = Some(cx.waker().clone());
-        Poll::Pending
+        next(cx).map(Some)
     }
 }
 
@@ -93,17 +99,18 @@ impl LegacyStream {
         (before, after): (&[u8], &[u8]),
     ) -> Poll<Option<bool>> {
         let _drained = self.watch.register(cx);
-        if self.shutdown.is_draining() || self.session.standing.poll_over(cx, self.stream).is_ready() {
+        if self.shutdown.is_draining() {
             return Poll::Ready(None);
         }
         let start = out.len();
         out.extend_from_slice(before);
-        if self.session.shared.poll_change(cx, out).is_pending() {
+        let polled = self.session.standing.poll(cx, self.stream, |cx| self.session.shared.poll_change(cx, out));
+        if let Poll::Ready(Some(())) = polled {
+            out.extend_from_slice(after);
+        } else {
             out.truncate(start);
-            return Poll::Pending;
         }
-        out.extend_from_slice(after);
-        Poll::Ready(Some(false))
+        polled.map(|told| told.map(|()| false))
     }
 }
 
