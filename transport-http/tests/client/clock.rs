@@ -41,6 +41,13 @@ impl Manual {
         due.into_values().for_each(Waker::wake);
     }
 
+    /// Whether somebody sleeps who will have woken after so long.
+    pub(crate) fn is_armed_within(&self, limit: Duration) -> bool {
+        let state = self.state();
+        let at = state.now + limit;
+        state.sleepers.keys().any(|(until, _)| *until <= at)
+    }
+
     /// Waits until somebody sleeps for exactly so long from now on.
     pub(crate) async fn is_armed_for(&self, limit: Duration) {
         let armed = || {
