@@ -11,9 +11,11 @@
 //! or a fake of it. After the last event all is healed, and the world has to come to rest.
 
 pub mod batch;
+mod calm;
 mod client;
 mod draw;
 mod floor;
+mod jobs;
 pub mod journal;
 pub mod mutant;
 pub mod script;

@@ -46,13 +46,13 @@ impl Pick {
 fn differ(seed: u64, mutant: Option<Mutant>) -> (Option<String>, Vec<String>) {
     let dir = tempfile::tempdir().expect("a directory");
     let clock = WallClock::new(START_MS);
-    let mut real = Subject::new(store::sqlite(&dir.path().join("shop.db"), clock.clone(), RETENTION_MS));
+    let mut real = Subject::new(store::sqlite(&dir.path().join("shop.db"), clock.clone(), RETENTION_MS, 0));
     let mut fake = Subject::new(store::memory(clock.clone(), RETENTION_MS, mutant));
     let mut pick = Pick(SmallRng::from_u64(seed));
     let mut said = Vec::new();
     for step in 0..STEPS {
         let process = pick.below(3) as usize;
-        match pick.below(10) {
+        match pick.below(11) {
             0 => {
                 real.restart(process);
                 fake.restart(process);
@@ -61,6 +61,11 @@ fn differ(seed: u64, mutant: Option<Mutant>) -> (Option<String>, Vec<String>) {
                 let far = 9 * 24 * 3_600_000;
                 let ms = pick.of(&[1, 999, 1000, 5000, 59_999, 60_000, 61_000, 3_599_000, 3_700_000, far, -far, -5000]);
                 clock.set(clock.ms() + ms);
+            }
+            2 => {
+                // How much that is depends on what was forgotten before; what follows from it does not.
+                let [one, two] = [&real, &fake].map(|subject| subject.processes[process].collect());
+                assert!(one.is_ok() && two.is_ok(), "{one:?}, {two:?}");
             }
             _ => {
                 let key = if pick.below(5) == 0 { None } else { Some(pick.below(4)) };

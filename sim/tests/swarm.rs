@@ -39,6 +39,12 @@ fn breaks(mutant: Mutant) -> &'static [Check] {
         // Its reader never knows what there is.
         Mutant::ListensUnacknowledged => &[Check::ListenOrder, Check::NothingMissed],
         Mutant::LosesChanges | Mutant::SwallowsGaps => &[Check::NothingMissed],
+        Mutant::TasksOfProcess | Mutant::TaskPerCall => &[Check::TaskKept],
+        Mutant::CancelIsEnd => &[Check::TaskEnd],
+        Mutant::LeaseNotFenced => &[Check::TaskLease],
+        Mutant::LeaseForever => &[Check::TasksInCalm],
+        Mutant::StartsOver => &[Check::TaskProgress],
+        Mutant::CollectsTombstones => &[Check::OneEffect],
     }
 }
 

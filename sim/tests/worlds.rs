@@ -27,6 +27,9 @@ fn world(clients: Vec<Shape>) -> World {
         write_stall_ms: 300,
         probe: false,
         retention_ms: 60_000,
+        horizon_ms: 0,
+        workers: 0,
+        lease_ms: 0,
         mutant: None,
     }
 }
@@ -93,6 +96,36 @@ fn all_short_sequences_keep_every_promise_on_http() {
     assert_eq!(search(Shape::Http, Server::Replica(1)), 3 * 11 * 11 * 11);
 }
 
+/// What can happen to a task and to the first of its two workers.
+const OF_TASKS: [Event; 7] = [
+    Event::CancelTask { client: 0, call: 0 },
+    Event::Crash(Server::Worker(0)),
+    Event::Restart(Server::Worker(0)),
+    Event::Freeze(Server::Worker(0)),
+    Event::Thaw(Server::Worker(0)),
+    Event::Wait { ms: 250 },
+    Event::Wait { ms: 2500 },
+];
+
+#[test]
+fn all_short_sequences_keep_every_promise_to_a_task() {
+    let world = World { ledger: Form::Sqlite, workers: 2, lease_ms: 2000, ..world(vec![Shape::Http]) };
+    let job = |call, key| Event::Call { client: 0, call, tool: Tool::Job { key: Some(key), steps: 3, step_ms: 200 } };
+    let mut count = 0;
+    for first in OF_TASKS {
+        for second in OF_TASKS {
+            for third in OF_TASKS {
+                let begin = [job(0, 0), job(1, 1), Event::Wait { ms: 250 }];
+                // The key again, whatever has become of its task.
+                let events = begin.into_iter().chain([first, second, third, job(2, 0)]).collect();
+                check(&Script { world: world.clone(), events }).expect("every promise is kept");
+                count += 1;
+            }
+        }
+    }
+    assert_eq!(count, 343);
+}
+
 fn tool() -> impl Strategy<Value = Tool> {
     prop_oneof![
         (0..2000_u32).prop_map(|bytes| Tool::Read { bytes }),
@@ -135,6 +168,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => server().prop_map(Event::Crash),
         1 => server().prop_map(Event::Drain),
         1 => server().prop_map(Event::Restart),
+        1 => server().prop_map(Event::Collect),
         1 => (server(), any::<bool>()).prop_map(|(server, committed)| Event::DieInCommit { server, committed }),
         1 => client.clone().prop_map(|client| Event::CrashClient { client }),
         1 => client.clone().prop_map(|client| Event::RestartClient { client }),

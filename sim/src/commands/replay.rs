@@ -18,13 +18,13 @@ A file to begin with: steady-sim swarm --seeds 7..8 --print > seven.events
 
 Events, one a line:
   {\"call\":{\"client\":0,\"call\":1,\"tool\":{\"add-once\":{\"key\":3,\"amount\":40}}}}
-  {\"cancel\":{\"client\":0,\"call\":1}}         and drop, listen, unlisten, \"change\"
+  {\"cancel\":{\"client\":0,\"call\":1}}         and drop, cancel-task, listen, unlisten, \"change\"
   {\"wait\":{\"ms\":20}}                       and step (polls), clock (a jump), disk (a slow one)
   {\"hold\":{\"client\":0,\"way\":\"down\"}}      and release, delay, cut, stop-reading, read, double
-  {\"crash\":{\"replica\":0}}                  and freeze, thaw, drain, restart; child
+  {\"crash\":{\"replica\":0}}                  and freeze, thaw, drain, restart, collect; child, worker
   {\"die-in-commit\":{\"server\":{\"replica\":0},\"committed\":true}}
   {\"crash-client\":{\"client\":0}}             and restart-client, close
-Tools: read, add, add-once, work, flood, deaf, stubborn, \"hang\", \"fail\", \"panic\". A wrong name is answered with all
+Tools: read, add, add-once, work, flood, job, deaf, stubborn, \"hang\", \"fail\", \"panic\". A wrong name is answered with all
 names.";
 
 /// Plays a file of events, and prints all that is seen: what each event does, every message at both ends, every end.

@@ -17,10 +17,10 @@ use crate::show;
 /// Each seed draws a world (one to four clients on both transports, replicas, a shared ledger), the calls of its
 /// applications, and which classes of faults there are: cancellations, delays, proxies that hold back, connections that
 /// break, slow readers, stopped processes, crashes of both ends and inside of transactions, shutdowns, clocks that jump,
-/// POSTs that a proxy repeats, slow disks. The shipped client and server run over virtual time. Then all is healed, and
-/// the world must come to rest.
+/// POSTs that a proxy repeats, slow disks. One seed of sixteen has the real ledger, and workers that do durable tasks. The
+/// shipped client, server and worker run over virtual time. Then all is healed, and the world must come to rest.
 ///
-/// The first seed that breaks a promise is shrunk, and written as a list of events for `steady-sim replay`. From 100 seeds
+/// The first seed that breaks a promise is shrunk, and written as a list of events for `steady-sim replay`. From 200 seeds
 /// on, every way in which things can end must have been seen. A night's run: --seeds 0..10000. Exit codes: 0 every promise
 /// was kept, 1 one was broken or something was never seen, 2 the run could not be made.
 #[derive(clap::Args)]

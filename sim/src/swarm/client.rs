@@ -18,11 +18,12 @@ use steady_core::retry::{BudgetConfig, Safety};
 use steady_core::subscription::{self, Filter};
 use steady_core::transport::Transport;
 
+use super::jobs::{self, JOB};
 use super::journal::{Check, Log};
 use super::mutant::Mutant;
 use super::script::{Shape, Tool, World};
 use super::server::Yard;
-use super::store::ORDER;
+use super::store::{self, ORDER};
 use super::switch::Shared;
 
 /// How long a client waits before it asks for another link.
@@ -103,8 +104,8 @@ fn kind(end: &LinkEnd) -> &'static str {
 /// What repeating a tool can do.
 pub(super) const fn safety(tool: Tool) -> Safety {
     match tool {
-        Tool::AddOnce { .. } => Safety::Conditional,
-        Tool::Add { .. } => Safety::Unsafe,
+        Tool::AddOnce { .. } | Tool::Job { key: Some(_), .. } => Safety::Conditional,
+        Tool::Add { .. } | Tool::Job { key: None, .. } => Safety::Unsafe,
         Tool::Read { .. }
         | Tool::Work { .. }
         | Tool::Flood { .. }
@@ -124,6 +125,7 @@ pub(super) fn request(world: &World, tool: Tool, order: usize) -> Request {
         Tool::AddOnce { amount, .. } => ("add", format!("\"amount\":{amount}")),
         Tool::Work { steps, step_ms } => ("work", format!("\"steps\":{steps},\"ms\":{step_ms}")),
         Tool::Flood { steps, bytes } => ("flood", format!("\"steps\":{steps},\"bytes\":{bytes}")),
+        Tool::Job { steps, step_ms, .. } => (JOB, format!("\"steps\":{steps},\"ms\":{step_ms}")),
         Tool::Hang => ("hang", "\"ms\":0".to_owned()),
         Tool::Deaf { ms } => ("deaf", format!("\"ms\":{ms}")),
         Tool::Stubborn { ms } => ("stubborn", format!("\"ms\":{ms}")),
@@ -133,10 +135,15 @@ pub(super) fn request(world: &World, tool: Tool, order: usize) -> Request {
     let params = format!("{{\"name\":\"{name}\",\"arguments\":{{\"{ORDER}\":{order},{arguments}}}}}");
     let more = u16::from(world.mutant == Some(Mutant::OneAttemptMore));
     let request = Request::raw("tools/call", params).attempts(world.attempts + more);
+    let request = if name == JOB { request.with_tasks() } else { request };
     let request = match (safety(tool), tool) {
         (Safety::Safe, _) => request.safe(),
         (Safety::Unsafe, _) if world.mutant == Some(Mutant::ResendsUnsafe) => request.safe(),
-        (Safety::Conditional, Tool::AddOnce { key, .. }) => match Key::parse(&format!("key-{key}")) {
+        (Safety::Conditional, Tool::AddOnce { key, .. }) => match Key::parse(&store::key_text(key, world.horizon_ms)) {
+            Ok(key) => request.key(key),
+            Err(_) => request,
+        },
+        (Safety::Conditional, Tool::Job { key: Some(key), .. }) => match Key::parse(&format!("job-{key}")) {
             Ok(key) => request.key(key),
             Err(_) => request,
         },
@@ -145,14 +152,15 @@ pub(super) fn request(world: &World, tool: Tool, order: usize) -> Request {
     if world.mutant == Some(Mutant::NoMaximum) { request.max(None) } else { request }
 }
 
-/// Waits for the end of a call, and tells it; also if it is dropped before it was looked at.
+/// Waits for the end of a call, and tells it; also if it is dropped before it was looked at. The id of the task that the
+/// call became, if it did.
 pub(super) fn watch(
     mut pending: Pending,
     order: usize,
     reads: bool,
     mutant: Option<Mutant>,
     told: Told,
-) -> impl Future<Output = ()> + Send {
+) -> impl Future<Output = Option<Box<str>>> + Send {
     let watch = Watch { told, order, over: false };
     async move {
         if reads {
@@ -173,7 +181,9 @@ pub(super) fn watch(
         if mutant == Some(Mutant::EndsTwice) {
             watch.told.log.lock().ended(order, &outcome);
         }
+        let task = outcome.as_ref().ok().and_then(|result| jobs::task_id(result.get()));
         watch.ends(&outcome, mutant == Some(Mutant::NeverEnds));
+        task
     }
 }
 

@@ -9,7 +9,7 @@ use super::mutant::Mutant;
 use super::script::{Event, Form, Script, Server, Shape, Tool, Way, World};
 
 /// One seed of so many has the real ledger.
-const REAL_LEDGER: u64 = 32;
+const REAL_LEDGER: u64 = 16;
 /// Fewest and most calls of a script, about.
 const CALLS: (u64, u64) = (60, 420);
 
@@ -78,6 +78,8 @@ struct Plan {
     next_call: u32,
     /// Whether there are subscriptions. They take places of a server's requests.
     listens: bool,
+    /// Calls that become tasks.
+    jobs: Vec<(usize, u32)>,
     events: Vec<Event>,
 }
 
@@ -115,7 +117,7 @@ pub fn draw(seed: u64, mutant: Option<Mutant>) -> Script {
     }
     let keys = draw.of(&[1, 3, 10, 100], 10);
     let listens = world.server_in_flight > 2 && draw.one_in(2);
-    let mut plan = Plan { world, faults, tools, keys, next_call: 1, listens, events: Vec::new() };
+    let mut plan = Plan { world, faults, tools, keys, next_call: 1, listens, jobs: Vec::new(), events: Vec::new() };
     let calls = CALLS.0 + draw.below(CALLS.1 - CALLS.0);
     let burst = draw.of(&[1, 2, 6, 20], 2);
     while u64::from(plan.next_call) <= calls {
@@ -134,7 +136,14 @@ fn world(draw: &mut Draw, mutant: Option<Mutant>) -> World {
     };
     let clients: Vec<Shape> = (0..clients).map(|_| shape(draw)).collect();
     let real = draw.one_in(REAL_LEDGER) && !mutant.is_some_and(Mutant::is_of_ledger);
+    let real = real || mutant.is_some_and(Mutant::is_of_tasks);
+    let (workers, lease_ms) = if real { (2 + draw.index(2), draw.of(&[1500, 3000, 20_000], 3000)) } else { (0, 0) };
+    // An hour and less is over soon where clocks jump.
+    let horizon_ms = if real { draw.of(&[0, 100_000, 3_600_000], 0) } else { 0 };
     World {
+        horizon_ms,
+        workers,
+        lease_ms,
         clients,
         replicas: 1 + draw.index(3),
         ledger: if real { Form::Sqlite } else { Form::Memory },
@@ -187,6 +196,8 @@ impl Plan {
 
     fn call(&mut self, draw: &mut Draw) {
         let tool = match draw.weighted(&self.tools) {
+            // Where there are workers, every second call is work for them.
+            _ if self.world.workers > 0 && draw.one_in(2) => job(draw),
             0 => Tool::Read { bytes: draw.of(&[0, 10, 300, 3000], 10) },
             1 => Tool::Add { amount: amount(draw) },
             2 => {
@@ -204,6 +215,9 @@ impl Plan {
             _ => Tool::Stubborn { ms: draw.of(&[1, 300, 4000], 300) },
         };
         let client = draw.index(self.world.clients.len());
+        if matches!(tool, Tool::Job { .. }) {
+            self.jobs.push((client, self.next_call));
+        }
         self.events.push(Event::Call { client, call: self.next_call, tool });
         if self.faults.cancels && draw.one_in(6) {
             self.cancel_later(draw, client);
@@ -231,6 +245,41 @@ impl Plan {
         }
     }
 
+    /// What hinders a task, or its worker.
+    fn worker_fault(&mut self, draw: &mut Draw) {
+        let server = Server::Worker(draw.index(self.world.workers));
+        let recent = self.jobs.len().saturating_sub(1 + draw.index(4));
+        let event = match draw.below(9) {
+            0..=2 => match self.jobs.get(recent) {
+                Some((client, call)) => Event::CancelTask { client: *client, call: *call },
+                None => return,
+            },
+            3 | 4 => {
+                self.work(draw);
+                Event::Crash(server)
+            }
+            5 | 6 => {
+                // Another worker has the task by the time that this one goes on with it.
+                self.work(draw);
+                let ms = self.world.lease_ms + 2000;
+                self.events.extend([Event::Freeze(server), Event::Wait { ms }]);
+                Event::Thaw(server)
+            }
+            7 => Event::Restart(server),
+            _ => Event::Collect(server),
+        };
+        self.events.push(event);
+    }
+
+    /// A task that a worker is in the middle of.
+    fn work(&mut self, draw: &mut Draw) {
+        let (client, call) = (draw.index(self.world.clients.len()), self.next_call);
+        let tool = Tool::Job { key: None, steps: 4, step_ms: 900 };
+        self.jobs.push((client, call));
+        self.events.extend([Event::Call { client, call, tool }, Event::Wait { ms: draw.of(&[300, 1000, 2000], 1000) }]);
+        self.next_call += 1;
+    }
+
     fn fault(&mut self, draw: &mut Draw) {
         let client = draw.index(self.world.clients.len());
         let server = self.server(draw);
@@ -238,6 +287,9 @@ impl Plan {
         let call = self.next_call.saturating_sub(1 + draw.small(30)).max(1);
         let undo = draw.one_in(2);
         let faults = self.faults;
+        if self.world.workers > 0 && draw.one_in(2) {
+            return self.worker_fault(draw);
+        }
         let event = match draw.below(13) {
             0 if faults.cancels => Event::Cancel { client, call },
             1 if faults.delays => Event::Delay { client, ms: draw.of(&[0, 1, 10, 200, 1500], 1) },
@@ -258,7 +310,8 @@ impl Plan {
             9 if faults.drains => Event::Drain(server),
             10 if faults.clocks => {
                 let far = 9 * 24 * 3_600_000;
-                Event::Clock { ms: draw.of(&[-3_000_000, -5000, 61_000, 200_000, far], 61_000) }
+                self.events.push(Event::Clock { ms: draw.of(&[-3_000_000, -5000, 61_000, 200_000, far], 61_000) });
+                Event::Collect(server)
             }
             11 if faults.doubles => Event::Double { client },
             12 if faults.disks => Event::Disk { ms: draw.of(&[0, 5, 40, 800], 5) },
@@ -267,6 +320,18 @@ impl Plan {
         };
         self.events.push(event);
     }
+}
+
+/// Work for a worker. A key has its steps, so that whoever uses it again means the same.
+fn job(draw: &mut Draw) -> Tool {
+    let key = draw.small(40);
+    let (steps, step_ms) = match key % 4 {
+        0 => (1, 0),
+        1 => (2, 20),
+        2 => (3, 300),
+        _ => (4, 900),
+    };
+    Tool::Job { key: Some(key).filter(|key| *key < 30), steps, step_ms }
 }
 
 fn amount(draw: &mut Draw) -> u32 {

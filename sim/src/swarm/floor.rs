@@ -4,7 +4,7 @@ use super::journal::Coverage;
 use super::script::Event;
 
 /// From so many seeds on.
-pub const FROM: u64 = 100;
+pub const FROM: u64 = 200;
 
 /// What has to happen at least once.
 pub const FLOOR: &[&str] = &[
@@ -25,9 +25,11 @@ pub const FLOOR: &[&str] = &[
     "handler: answered",
     "handler: dropped",
     "idle timeout",
+    "ledger: collected",
     "ledger: died in the transaction",
     "ledger: expired",
     "ledger: fresh",
+    "ledger: key too old",
     "ledger: mismatch",
     "ledger: refused by the business",
     "ledger: replayed",
@@ -58,6 +60,17 @@ pub const FLOOR: &[&str] = &[
     "server: refused, full",
     "signal: notifications/cancelled",
     "signal: response stream closed",
+    "task: cancellation asked for",
+    "task: claimed",
+    "task: claimed after a worker was lost",
+    "task: created",
+    "task: ended cancelled",
+    "task: ended completed",
+    "task: found by its key",
+    "task: lease refused, another has it",
+    "task: step stored",
+    "told of a task: cancelled",
+    "told of a task: completed",
     "unknown",
     "verdict: conditional",
     "verdict: safe",
@@ -78,6 +91,7 @@ pub(super) const fn name(event: &Event) -> &'static str {
     match event {
         Event::Call { .. } => "event: call",
         Event::Cancel { .. } => "event: cancel",
+        Event::CancelTask { .. } => "event: cancel-task",
         Event::Drop { .. } => "event: drop",
         Event::Listen { .. } => "event: listen",
         Event::Unlisten { .. } => "event: unlisten",
@@ -96,6 +110,7 @@ pub(super) const fn name(event: &Event) -> &'static str {
         Event::DieInCommit { .. } => "event: die-in-commit",
         Event::Drain(_) => "event: drain",
         Event::Restart(_) => "event: restart",
+        Event::Collect(_) => "event: collect",
         Event::CrashClient { .. } => "event: crash-client",
         Event::RestartClient { .. } => "event: restart-client",
         Event::Close { .. } => "event: close",

@@ -8,6 +8,7 @@ mod book;
 mod calls;
 mod listens;
 mod rest;
+mod tasks;
 mod trace;
 mod wire;
 
@@ -21,6 +22,7 @@ use steady_core::time::Instant;
 use super::script::{Server, Shape, Tool, World};
 use super::store::Receipt;
 pub(super) use rest::{LOSSLESS, REFUSALS};
+pub(super) use tasks::{Held, TTL_MS};
 pub use trace::{Seen, Trace};
 pub(super) use trace::{mix, mix_bytes};
 
@@ -73,6 +75,16 @@ pub enum Check {
     ListenOrder,
     /// When all is healed, every reader of a subscription hears of the last change (rule L5).
     NothingMissed,
+    /// A task is known from its creation on for as long as it lives, and a key has one (TASK-3, rules K1 and K4).
+    TaskKept,
+    /// A task ends once, by its worker, and is cancelled only where that was asked for (TASK-1, TASK-4, TASK-5, rule K3).
+    TaskEnd,
+    /// One worker has a task at a time: another gets it when its lease is over, and the first then writes nothing.
+    TaskLease,
+    /// A worker goes on after the last step that was stored, and each step is stored once.
+    TaskProgress,
+    /// When all is healed, every task ends, and who follows it is told.
+    TasksInCalm,
     /// When all is healed, a call is answered.
     AnsweredInCalm,
     /// When all is healed, the world comes to rest: nothing is in flight, nothing runs, nothing waits.
@@ -195,6 +207,7 @@ pub struct Journal {
     /// What each reader of a subscription knows.
     listeners: BTreeMap<(usize, u32), u64>,
     draining: BTreeSet<Server>,
+    tasks: tasks::Tasks,
     /// Requests that servers read.
     pub requests: u64,
     /// What happened how often.
@@ -233,15 +246,17 @@ impl Journal {
             handlers: 0,
             listeners: BTreeMap::new(),
             draining: BTreeSet::new(),
+            tasks: tasks::Tasks::default(),
             requests: 0,
             coverage: Coverage::new(),
             violations: Vec::new(),
         }
     }
 
-    /// Time has come this far.
-    pub(super) fn tick(&mut self, now: Instant) {
+    /// Time has come this far; the wall clock shows so many milliseconds since 1970.
+    pub(super) fn tick(&mut self, now: Instant, wall: i64) {
         self.now = now;
+        self.tasks.shows(wall);
     }
 
     pub(super) const fn now(&self) -> Instant {

@@ -63,13 +63,27 @@ pub enum Mutant {
     ListensUnacknowledged,
     /// A server that does not publish what changes.
     LosesChanges,
+    /// A server that keeps the tasks that it made in the memory of its process.
+    TasksOfProcess,
+    /// A server that takes a key for nothing when a call becomes a task.
+    TaskPerCall,
+    /// A server that takes the acknowledgement of `tasks/cancel` for the end of the task.
+    CancelIsEnd,
+    /// A store that takes what a worker writes whose lease another has by now.
+    LeaseNotFenced,
+    /// A store whose leases never end.
+    LeaseForever,
+    /// A store that forgets how far a task was when it gives it to the next worker.
+    StartsOver,
+    /// A ledger that collects its tombstones with the results.
+    CollectsTombstones,
     /// A client that does not tell its application that something may have been missed.
     SwallowsGaps,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 34] = [
         Self::AnswersAfterCancel,
         Self::IgnoresDisconnect,
         Self::AnswersTwice,
@@ -96,6 +110,13 @@ impl Mutant {
         Self::AsksClient,
         Self::ListensUnacknowledged,
         Self::LosesChanges,
+        Self::TasksOfProcess,
+        Self::TaskPerCall,
+        Self::CancelIsEnd,
+        Self::LeaseNotFenced,
+        Self::LeaseForever,
+        Self::StartsOver,
+        Self::CollectsTombstones,
         Self::SwallowsGaps,
     ];
 
@@ -110,6 +131,21 @@ impl Mutant {
                 | Self::IgnoresArguments
                 | Self::ForgetsKeys
                 | Self::MutableResult
+                | Self::CollectsTombstones
+        )
+    }
+
+    /// Whether it is in the store of tasks: it needs the real ledger, and workers.
+    #[must_use]
+    pub const fn is_of_tasks(self) -> bool {
+        matches!(
+            self,
+            Self::TasksOfProcess
+                | Self::TaskPerCall
+                | Self::CancelIsEnd
+                | Self::LeaseNotFenced
+                | Self::LeaseForever
+                | Self::StartsOver
         )
     }
 }

@@ -4,6 +4,8 @@
 //! (a call that was never made, a process that is down) does nothing, so any part of a script is a script. That is what
 //! makes a failing one shrink.
 
+mod check;
+
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -80,9 +82,23 @@ pub struct World {
     pub probe: bool,
     /// How long a result is replayed, in milliseconds.
     pub retention_ms: u64,
+    /// How old a key may be, in milliseconds: keys carry the time when the world began, and their tombstones go with them.
+    /// 0: keys carry no time, and their tombstones stay. It needs the real ledger.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub horizon_ms: u64,
+    /// Processes that do the work of tasks. They need the real ledger; with the fake there are no tasks.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub workers: usize,
+    /// How long a worker has a task before another may take it, in milliseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lease_ms: u64,
     /// What is broken on purpose.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mutant: Option<Mutant>,
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What a call asks a server to do.
@@ -121,6 +137,15 @@ pub enum Tool {
         /// Length of the text of each.
         bytes: u32,
     },
+    /// Becomes a durable task, which the client then follows to its end.
+    Job {
+        /// The number of its key, if it has one.
+        key: Option<u32>,
+        /// Steps that its worker stores.
+        steps: u32,
+        /// How long each takes, in milliseconds.
+        step_ms: u32,
+    },
     /// Never answers, and reports nothing.
     Hang,
     /// Works on for this long in a section that is not cancelled, whatever happens, then tries to answer.
@@ -153,12 +178,14 @@ pub enum Way {
 /// A server process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-#[expect(clippy::exhaustive_enums, reason = "the two kinds of servers of a world")]
+#[expect(clippy::exhaustive_enums, reason = "the kinds of server processes of a world")]
 pub enum Server {
     /// The child process of this client (stdio).
     Child(usize),
     /// A replica behind HTTP.
     Replica(usize),
+    /// A process that does the work of tasks, and serves nobody.
+    Worker(usize),
 }
 
 /// What happens.
@@ -181,6 +208,13 @@ pub enum Event {
     },
     /// The application gives a call up.
     Cancel {
+        /// The client.
+        client: usize,
+        /// The call.
+        call: u32,
+    },
+    /// The application asks for the end of the task that a call became.
+    CancelTask {
         /// The client.
         client: usize,
         /// The call.
@@ -270,8 +304,10 @@ pub enum Event {
     },
     /// A server process is asked to end: it finishes what runs, and admits nothing more.
     Drain(Server),
-    /// A replica that is down starts again.
+    /// A replica or worker that is down starts again.
     Restart(Server),
+    /// A server process collects what the ledger may forget.
+    Collect(Server),
     /// A client process dies.
     CrashClient {
         /// The client.
@@ -376,88 +412,4 @@ fn read<'a, T: Deserialize<'a>>(text: &'a str, line: usize) -> Result<T, ScriptE
         };
         ScriptError { line, what }
     })
-}
-
-fn within<T: PartialOrd + std::fmt::Display>(name: &str, value: T, least: T, most: T) -> Result<(), String> {
-    if value < least || value > most {
-        return Err(format!("{name} is {value}, and must be {least} to {most}"));
-    }
-    Ok(())
-}
-
-impl World {
-    fn check(&self) -> Result<(), String> {
-        within("clients: their number", self.clients.len(), 1, MOST)?;
-        within("replicas", self.replicas, 1, MOST)?;
-        within("pipe_bytes", self.pipe_bytes, 16, 1 << 24)?;
-        within("server_in_flight", self.server_in_flight, 1, 4096)?;
-        within("server_buffer", self.server_buffer, 1, 4096)?;
-        within("client_in_flight", self.client_in_flight, 1, 4096)?;
-        within("attempts", self.attempts, 1, 16)?;
-        within("retention_ms", self.retention_ms, 1, 10 * 24 * LONGEST_MS)?;
-        let times = [
-            ("delay_ms", self.delay_ms, 0),
-            ("server_max_ms", self.server_max_ms, 1),
-            ("server_idle_ms", self.server_idle_ms, 0),
-            ("grace_ms", self.grace_ms, 0),
-            ("idle_ms", self.idle_ms, 1),
-            ("max_ms", self.max_ms, 1),
-            ("write_stall_ms", self.write_stall_ms, 1),
-        ];
-        times.into_iter().try_for_each(|(name, ms, least)| within(name, ms, least, LONGEST_MS))
-    }
-}
-
-impl Event {
-    fn check(&self, world: &World) -> Result<(), String> {
-        let client = |client: usize| within("client", client, 0, world.clients.len() - 1);
-        let server = |server: Server| match server {
-            Server::Child(of) => client(of),
-            Server::Replica(replica) => within("replica", replica, 0, world.replicas - 1),
-        };
-        match *self {
-            Self::Call { client: of, tool, .. } => client(of).and_then(|()| tool.check()),
-            Self::Cancel { client: of, .. }
-            | Self::Drop { client: of, .. }
-            | Self::Listen { client: of, .. }
-            | Self::Unlisten { client: of, .. }
-            | Self::Hold { client: of, .. }
-            | Self::Release { client: of, .. }
-            | Self::Cut { client: of }
-            | Self::StopReading { client: of }
-            | Self::Read { client: of }
-            | Self::CrashClient { client: of }
-            | Self::RestartClient { client: of }
-            | Self::Close { client: of }
-            | Self::Double { client: of } => client(of),
-            Self::Delay { client: of, ms } => client(of).and_then(|()| within("ms", ms, 0, LONGEST_MS)),
-            Self::Wait { ms } | Self::Disk { ms } => within("ms", ms, 0, LONGEST_MS),
-            Self::Change => Ok(()),
-            Self::Step { polls } => within("polls", polls, 0, 1_000_000),
-            Self::Clock { ms } => within("ms", ms, -FURTHEST_MS, FURTHEST_MS),
-            Self::Freeze(of)
-            | Self::Thaw(of)
-            | Self::Crash(of)
-            | Self::Drain(of)
-            | Self::Restart(of)
-            | Self::DieInCommit { server: of, .. } => server(of),
-        }
-    }
-}
-
-impl Tool {
-    fn check(self) -> Result<(), String> {
-        const BYTES: u32 = 1 << 20;
-        match self {
-            Self::Read { bytes } => within("bytes", bytes, 0, BYTES),
-            Self::Work { steps, step_ms } => {
-                within("steps", steps, 0, 10_000).and_then(|()| within("step_ms", step_ms, 0, 3_600_000))
-            }
-            Self::Flood { steps, bytes } => {
-                within("steps", steps, 0, 10_000).and_then(|()| within("bytes", bytes, 0, 1 << 16))
-            }
-            Self::Deaf { ms } | Self::Stubborn { ms } => within("ms", ms, 0, 3_600_000),
-            Self::Add { .. } | Self::AddOnce { .. } | Self::Hang | Self::Fail | Self::Panic => Ok(()),
-        }
-    }
 }

@@ -10,14 +10,18 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use steady_core::deadline::Limits;
 use steady_core::id::RequestId;
-use steady_core::kernel::{Answer, Call, Context, Hub, Outcome, Ports, ServerConfig, Service, Shutdown, Stats};
+use steady_core::kernel::tasks::{TaskServer, TaskTool};
+use steady_core::kernel::{
+    Answer, Call, Context, Hub, Outcome, Ports, ServerConfig, Service, Shutdown, Stats, ToolCall,
+};
 use steady_core::rpc::{PROTOCOL_VERSION, RpcError, method};
 use steady_core::{coordinator, outbound};
 
+use super::jobs::JOB;
 use super::journal::{LOSSLESS, Log, REFUSALS};
 use super::mutant::Mutant;
 use super::script::{Server, World};
-use super::store::{Death, Entry, Receipt, Store, Verdict};
+use super::store::{self, Death, Entry, Receipt, Store, Verdict};
 use crate::world::{Group, Spawner};
 
 /// What all processes of a world share, beside the ledger.
@@ -40,6 +44,7 @@ pub(super) struct Host {
     pub(super) log: Log,
     pub(super) yard: Arc<Yard>,
     pub(super) store: Arc<dyn Store>,
+    pub(super) tasks: Option<TaskServer>,
     pub(super) config: ServerConfig,
     pub(super) hub: Hub,
     pub(super) mutant: Option<Mutant>,
@@ -188,7 +193,10 @@ impl Service for Bank {
             ))),
             method::LISTEN => self.host.hub.listen(&call, &cx),
             method::TOOLS_CALL => self.tool(&call, cx).unwrap_or_else(|error| Answer::Ready(Err(error))),
-            other => Answer::Ready(Err(RpcError::method_not_found(other))),
+            other => {
+                let of_tasks = self.host.tasks.as_ref().and_then(|tasks| tasks.answer(&call, &cx));
+                of_tasks.unwrap_or_else(|| Answer::Ready(Err(RpcError::method_not_found(other))))
+            }
         }
     }
 }
@@ -198,6 +206,10 @@ impl Bank {
         let bad = |error: serde_json::Error| RpcError::invalid_params(error.to_string());
         let Params { name, arguments, meta } = serde_json::from_str(&call.params).map_err(bad)?;
         let args: Arguments = serde_json::from_str(arguments.get()).map_err(bad)?;
+        if let Some(tasks) = self.host.tasks.as_ref().filter(|_| name == JOB) {
+            let (_, call) = ToolCall::read(call.clone())?;
+            return Ok(tasks.create(JOB, &TaskTool::new(), &call, &cx));
+        }
         let RequestId::Integer(id) = *cx.request_id() else {
             return Err(RpcError::invalid_params("the clients of this world count their requests"));
         };
@@ -230,7 +242,7 @@ impl Bank {
     fn add(&self, running: Running, cx: Context, args: Arguments, arguments: &str, key: Option<&str>) -> Answer {
         let wanted = Wanted {
             order: args.order,
-            key: key.and_then(|key| key.split(['-', '.']).nth(1)?.parse().ok()),
+            key: key.and_then(store::key_number),
             key_text: key.unwrap_or_default().into(),
             amount: args.amount,
             arguments: arguments.into(),
@@ -330,6 +342,7 @@ fn answer(verdict: Option<Verdict>) -> Outcome {
         Some(Verdict::Fresh(receipt) | Verdict::Replayed(receipt)) => Ok(receipt_text(receipt)),
         Some(Verdict::Mismatch) => refuse("mismatch"),
         Some(Verdict::Expired) => refuse("expired"),
+        Some(Verdict::TooOld) => refuse("too old"),
         Some(Verdict::Failed(why)) => Err(RpcError::internal(why)),
         // Nobody reads it: the process is dead.
         Some(Verdict::Died) | None => Err(RpcError::internal("the process has died")),

@@ -84,6 +84,10 @@ fn simpler(event: Event) -> Vec<Event> {
                     let fewer = [1, 2, steps / 2].into_iter().filter(|less| *less < steps);
                     fewer.map(|steps| with(Tool::Flood { steps, bytes })).collect()
                 }
+                Tool::Job { key, steps, step_ms } => {
+                    let fewer = [1, 2, steps / 2].into_iter().filter(|less| *less < steps);
+                    fewer.map(|steps| with(Tool::Job { key, steps, step_ms })).collect()
+                }
                 Tool::Read { bytes } if bytes > 0 => vec![with(Tool::Read { bytes: 0 })],
                 Tool::AddOnce { key, amount } if key > 0 => vec![with(Tool::AddOnce { key: 0, amount })],
                 Tool::Read { .. }
@@ -97,6 +101,7 @@ fn simpler(event: Event) -> Vec<Event> {
             }
         }
         Event::Cancel { .. }
+        | Event::CancelTask { .. }
         | Event::Drop { .. }
         | Event::Listen { .. }
         | Event::Unlisten { .. }
@@ -113,6 +118,7 @@ fn simpler(event: Event) -> Vec<Event> {
         | Event::DieInCommit { .. }
         | Event::Drain(_)
         | Event::Restart(_)
+        | Event::Collect(_)
         | Event::CrashClient { .. }
         | Event::RestartClient { .. }
         | Event::Close { .. }
@@ -124,9 +130,12 @@ fn simpler(event: Event) -> Vec<Event> {
 
 /// Brings what is special of the world back to what is usual.
 fn smaller_world(best: &mut Script, fails: &mut impl FnMut(&Script) -> bool) {
-    let usual: [fn(&mut World); 13] = [
+    let usual: [fn(&mut World); 16] = [
         |world| world.ledger = Form::Memory,
         |world| world.replicas = 1,
+        |world| world.horizon_ms = 0,
+        |world| (world.workers, world.lease_ms) = (0, 0),
+        |world| world.workers = world.workers.min(1),
         |world| world.attempts = 1,
         |world| world.delay_ms = 1,
         |world| world.pipe_bytes = 65536,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use serde::{Deserialize, Serialize};
+use steady_ledger::Tasks;
 
 use super::mutant::Mutant;
 pub use memory::Memory;
@@ -20,6 +21,23 @@ pub use sqlite::Sqlite;
 pub const MOST_AMOUNT: u32 = 100;
 /// The argument that tells calls apart, and is no part of what a key means.
 pub(super) const ORDER: &str = "order";
+
+/// When the worlds begin, in milliseconds since 1970.
+pub(super) const EPOCH: i64 = 1_785_000_000_000;
+
+/// The text of a key: with a horizon a UUID of version 7, which carries the time.
+pub(super) fn key_text(key: u32, horizon_ms: u64) -> String {
+    match horizon_ms {
+        0 => format!("key-{key}"),
+        _ => format!("{:08x}-{:04x}-7000-8000-{key:012}", EPOCH >> 16, EPOCH & 0xFFFF),
+    }
+}
+
+/// The number in such a text; `key-3.7` is what a client that is broken on purpose makes of key 3.
+pub(super) fn key_number(text: &str) -> Option<u32> {
+    let number = text.strip_prefix("key-").map_or_else(|| text.rsplit('-').next(), |rest| rest.split('.').next());
+    number?.parse().ok()
+}
 
 /// What the effect came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +87,8 @@ pub enum Verdict {
     Mismatch,
     /// The key ran, and its result is not kept any more.
     Expired,
+    /// The key carries a time beyond the horizon.
+    TooOld,
     /// The process died in it.
     Died,
     /// The ledger failed.
@@ -113,6 +133,17 @@ pub struct Effect {
 pub trait Store: Send + Sync {
     /// Runs a call in one transaction: what it came to, and what of it is durable.
     fn execute(&self, entry: &Entry<'_>, death: Option<Death>) -> (Verdict, Wrote);
+
+    /// Collects what may be forgotten; how much it was.
+    ///
+    /// # Errors
+    /// What is wrong with the file, as text.
+    fn collect(&self) -> Result<usize, String>;
+
+    /// The ledger's durable tasks, if it has any.
+    fn tasks(&self) -> Option<Tasks> {
+        None
+    }
 
     /// Of a ledger that is broken on purpose: whether the key is free, in a transaction of its own.
     fn is_free(&self, entry: &Entry<'_>) -> bool;
@@ -168,10 +199,10 @@ pub fn memory(clock: WallClock, retention_ms: i64, mutant: Option<Mutant>) -> Bo
     Box::new(memory::MemoryVault::new(clock, retention_ms, mutant))
 }
 
-/// The real ledger, in this file.
+/// The real ledger, in this file. Without a horizon (0) tombstones stay.
 #[must_use]
-pub fn sqlite(path: &Path, clock: WallClock, retention_ms: i64) -> Box<dyn Vault> {
-    Box::new(sqlite::SqliteVault::new(path, clock, retention_ms))
+pub fn sqlite(path: &Path, clock: WallClock, retention_ms: i64, horizon_ms: u64) -> Box<dyn Vault> {
+    Box::new(sqlite::SqliteVault::new(path, clock, retention_ms, horizon_ms))
 }
 
 /// What a process has whose ledger does not open.
@@ -180,6 +211,10 @@ pub(super) struct NoStore;
 impl Store for NoStore {
     fn execute(&self, _: &Entry<'_>, _: Option<Death>) -> (Verdict, Wrote) {
         (Verdict::Failed("it did not open".to_owned()), Wrote::Nothing)
+    }
+
+    fn collect(&self) -> Result<usize, String> {
+        Err("it did not open".to_owned())
     }
 
     fn is_free(&self, _: &Entry<'_>) -> bool {

@@ -10,6 +10,7 @@ use steady_core::id::RequestId;
 use steady_core::kernel::{Connection, Exchange, Hub};
 use steady_core::rpc::{self, Message, encode, method};
 
+use super::jobs;
 use super::journal::{Check, Log};
 use super::mutant::Mutant;
 use super::script::{Server, Shape, Way, World};
@@ -35,6 +36,7 @@ pub(super) struct Switch {
     pub(super) vault: Box<dyn Vault>,
     pub(super) replicas: Vec<Option<Arc<Host>>>,
     pub(super) children: Vec<Option<Arc<Host>>>,
+    pub(super) workers: Vec<Option<Arc<Host>>>,
     /// Children whose client process is gone, and which may not know it yet.
     pub(super) orphans: Vec<Arc<Host>>,
     /// Which incarnation of its client each child is of.
@@ -53,6 +55,7 @@ impl Shared {
         let weather = Weather { delay: Duration::from_millis(world.delay_ms), ..Weather::default() };
         let paths = vec![Path { up: weather, down: weather, doubles: false }; world.clients.len()];
         let (replicas, children) = (vec![None; world.replicas], vec![None; world.clients.len()]);
+        let workers = vec![None; world.workers];
         let (yard, pipes, orphans) = Default::default();
         let parents = vec![None; world.clients.len()];
         let next_route = 0;
@@ -64,6 +67,7 @@ impl Shared {
             vault,
             replicas,
             children,
+            workers,
             orphans,
             parents,
             paths,
@@ -136,6 +140,7 @@ impl Switch {
             ports,
             log: self.log.clone(),
             yard: Arc::clone(&self.yard),
+            tasks: store.tasks().map(|tasks| jobs::server(tasks, &self.world, &self.log)),
             store,
             config: config(&self.world),
             hub: Hub::new(),
@@ -149,6 +154,7 @@ impl Switch {
         let (all, at) = match server {
             Server::Child(at) => (&self.children, at),
             Server::Replica(at) => (&self.replicas, at),
+            Server::Worker(at) => (&self.workers, at),
         };
         all.get(at)?.as_ref()
     }
@@ -157,6 +163,7 @@ impl Switch {
         let (all, at) = match server {
             Server::Child(at) => (&mut self.children, at),
             Server::Replica(at) => (&mut self.replicas, at),
+            Server::Worker(at) => (&mut self.workers, at),
         };
         all.get_mut(at)?.take()
     }

@@ -1,6 +1,6 @@
 //! A world while it runs: it does what the script says, lets time pass, heals, and looks whether all comes to rest.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,20 +15,17 @@ use steady_core::time::Instant;
 
 use super::client::{self, Told};
 use super::floor::name;
+use super::jobs;
 use super::journal::{Check, Coverage, Log, Violation};
 use super::mutant::Mutant;
 use super::script::{Event, Form, Script, Server, Tool, Way, World};
 use super::server::Host;
-use super::store::{self, Death, WallClock};
+use super::store::{self, Death, EPOCH, WallClock};
 use super::switch::Shared;
 use crate::world::{Executor, Group, TaskId};
 
-/// When the worlds begin, in milliseconds since 1970.
-const EPOCH: i64 = 1_785_000_000_000;
 /// Polls at one instant, after which a world counts as one that never comes to rest.
 const MOST_POLLS: u64 = 2_000_000;
-/// Names of the calls that are made when all is healed.
-const IN_CALM: u32 = 1_000_000_000;
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -51,7 +48,7 @@ pub struct Run {
 }
 
 /// A client process.
-struct Client {
+pub(super) struct Client {
     group: Group,
     caller: Caller,
     gone: Arc<AtomicBool>,
@@ -59,17 +56,19 @@ struct Client {
     listens: BTreeMap<u32, TaskId>,
 }
 
-struct System {
-    executor: Executor,
-    switch: Shared,
-    log: Log,
-    world: World,
+pub(super) struct System {
+    pub(super) executor: Executor,
+    pub(super) switch: Shared,
+    pub(super) log: Log,
+    pub(super) world: World,
     wall: WallClock,
     /// What was added to the wall clock.
     jumped: i64,
-    clients: Vec<Option<Client>>,
+    /// How far it went back, in all, in milliseconds.
+    pub(super) back_ms: u64,
+    pub(super) clients: Vec<Option<Client>>,
     incarnations: Vec<u32>,
-    stuck: bool,
+    pub(super) stuck: bool,
 }
 
 /// Runs a script. A real ledger's file is made in `dir`. `record`: whether all that is seen is kept as text.
@@ -117,9 +116,10 @@ impl System {
         let retention = i64::try_from(world.retention_ms).unwrap_or(i64::MAX);
         let vault = match world.ledger {
             Form::Memory => store::memory(wall.clone(), retention, world.mutant),
-            Form::Sqlite => store::sqlite(&dir.join("world.db"), wall.clone(), retention),
+            Form::Sqlite => store::sqlite(&dir.join("world.db"), wall.clone(), retention, world.horizon_ms),
         };
         let switch = Shared::new(world.clone(), executor.spawner(), log.clone(), vault);
+        log.lock().tick(executor.now(), wall.ms());
         let mut system = Self {
             executor,
             switch,
@@ -127,13 +127,13 @@ impl System {
             world: world.clone(),
             wall,
             jumped: 0,
+            back_ms: 0,
             clients: Vec::new(),
             incarnations: vec![0; world.clients.len()],
             stuck: false,
         };
-        for replica in 0..world.replicas {
-            system.restart(Server::Replica(replica));
-        }
+        let replicas = (0..world.replicas).map(Server::Replica);
+        replicas.chain((0..world.workers).map(Server::Worker)).for_each(|server| system.restart(server));
         for client in 0..world.clients.len() {
             system.clients.push(None);
             system.start_client(client);
@@ -141,7 +141,7 @@ impl System {
         system
     }
 
-    fn start_client(&mut self, client: usize) {
+    pub(super) fn start_client(&mut self, client: usize) {
         if self.clients[client].is_some() {
             return;
         }
@@ -164,6 +164,7 @@ impl System {
                     canceller.cancel("the application gives it up");
                 }
             }
+            Event::CancelTask { client, call } => self.cancel_task(client, call),
             Event::Drop { client, call } => {
                 if let Some((task, _)) = self.call_of(client, call) {
                     self.executor.kill(task);
@@ -203,11 +204,13 @@ impl System {
             }
             Event::Drain(server) => self.drain(server),
             Event::Restart(server) => self.restart(server),
+            Event::Collect(server) => self.collect(server),
             Event::CrashClient { client } => self.crash_client(client),
             Event::RestartClient { client } => self.start_client(client),
             Event::Close { client } => self.close_client(client),
             Event::Clock { ms } => {
                 self.jumped = self.jumped.saturating_add(ms);
+                self.back_ms = self.back_ms.saturating_add(ms.min(0).unsigned_abs());
                 self.tick();
             }
             Event::Double { client } => self.switch.lock().double(client),
@@ -216,7 +219,7 @@ impl System {
     }
 
     /// Starts a call; its number in the journal.
-    fn call(&mut self, client: usize, call: u32, tool: Tool, in_calm: bool) -> Option<usize> {
+    pub(super) fn call(&mut self, client: usize, call: u32, tool: Tool, in_calm: bool) -> Option<usize> {
         let state = self.clients.get_mut(client)?.as_mut()?;
         if state.calls.contains_key(&call) {
             return None;
@@ -234,9 +237,33 @@ impl System {
         let told = Told { log: self.log.clone(), gone: Arc::clone(&state.gone) };
         // Every second application does not look at progress.
         let watch = client::watch(pending, order, call.is_multiple_of(2), self.world.mutant, told);
-        let task = self.executor.spawner().spawn(state.group, watch);
+        let (caller, log) = (state.caller.clone(), self.log.clone());
+        let task = self.executor.spawner().spawn(state.group, async move {
+            if let Some(task) = watch.await {
+                jobs::follow(caller, order, task, log).await;
+            }
+        });
         state.calls.insert(call, (task, canceller));
         Some(order)
+    }
+
+    /// The application asks for the end of the task that a call became, if it knows of one.
+    fn cancel_task(&mut self, client: usize, call: u32) {
+        let Some(state) = self.clients.get(client).and_then(Option::as_ref) else { return };
+        let named = self.log.lock().task_named(client, call);
+        if let Some(id) = named {
+            let asks = jobs::cancel(state.caller.clone(), id, self.log.clone());
+            self.executor.spawner().spawn(state.group, asks);
+        }
+    }
+
+    fn collect(&mut self, server: Server) {
+        let Some(store) = self.switch.lock().host(server).map(|host| Arc::clone(&host.store)) else { return };
+        let mut log = self.log.lock();
+        match store.collect() {
+            Ok(count) => log.count_more("ledger: collected", count as u64),
+            Err(why) => log.broken(Check::DurableAnswer, format!("the ledger collects nothing: {why}")),
+        }
     }
 
     fn call_of(&self, client: usize, call: u32) -> Option<(TaskId, Canceller)> {
@@ -259,7 +286,7 @@ impl System {
     }
 
     /// The list changes. Each process that runs publishes that when it comes to it.
-    fn change(&mut self) {
+    pub(super) fn change(&mut self) {
         let switch = self.switch.lock();
         switch.yard.version.fetch_add(1, Ordering::Relaxed);
         if self.world.mutant == Some(Mutant::LosesChanges) {
@@ -271,13 +298,13 @@ impl System {
         }
     }
 
-    fn freeze(&mut self, server: Server, frozen: bool) {
+    pub(super) fn freeze(&mut self, server: Server, frozen: bool) {
         let Some(group) = self.switch.lock().host(server).map(|host| host.group) else { return };
         self.log.lock().frozen(server, frozen);
         if frozen { self.executor.stop(group) } else { self.executor.go_on(group) }
     }
 
-    fn crash(&mut self, server: Server) {
+    pub(super) fn crash(&mut self, server: Server) {
         let host = self.switch.lock().take_host(server);
         if let Some(host) = host {
             self.end(&host);
@@ -307,12 +334,25 @@ impl System {
         }
     }
 
-    fn restart(&mut self, server: Server) {
-        let Server::Replica(replica) = server else { return };
+    pub(super) fn restart(&mut self, server: Server) {
         let mut switch = self.switch.lock();
-        if switch.replicas.get(replica).is_some_and(Option::is_none) {
-            let host = switch.start(server);
-            switch.replicas[replica] = Some(host);
+        let down = match server {
+            Server::Child(_) => None,
+            Server::Replica(at) => switch.replicas.get(at),
+            Server::Worker(at) => switch.workers.get(at),
+        };
+        if !down.is_some_and(Option::is_none) {
+            return;
+        }
+        let host = switch.start(server);
+        match server {
+            Server::Child(_) => {}
+            Server::Replica(at) => switch.replicas[at] = Some(host),
+            Server::Worker(at) => {
+                let work = jobs::work(Arc::clone(&host), format!("worker-{at}"), self.world.clone());
+                switch.spawner.spawn(host.group, work);
+                switch.workers[at] = Some(host);
+            }
         }
     }
 
@@ -324,7 +364,7 @@ impl System {
         self.executor.kill_group(state.group);
     }
 
-    fn close_client(&mut self, client: usize) {
+    pub(super) fn close_client(&mut self, client: usize) {
         let Some(state) = self.clients.get_mut(client).and_then(Option::take) else { return };
         self.log.lock().process("a client is closed");
         state.caller.close();
@@ -333,9 +373,9 @@ impl System {
 
     fn tick(&mut self) {
         let now = self.executor.now();
-        self.log.lock().tick(now);
         let ms = i64::try_from(now.as_nanos() / 1_000_000).unwrap_or(i64::MAX);
         self.wall.set(EPOCH.saturating_add(ms).saturating_add(self.jumped));
+        self.log.lock().tick(now, self.wall.ms());
     }
 
     /// Ends the processes that have ended by themselves.
@@ -379,7 +419,7 @@ impl System {
     }
 
     /// Lets everything happen up to `until`.
-    fn run_until(&mut self, until: Instant) {
+    pub(super) fn run_until(&mut self, until: Instant) {
         loop {
             self.run_ready();
             if self.stuck {
@@ -392,105 +432,5 @@ impl System {
                 return self.run_ready();
             }
         }
-    }
-
-    /// The second phase: no faults any more. All that is open ends, whoever asks is answered, and nothing is left.
-    fn come_to_rest(&mut self) {
-        self.heal();
-        self.settle();
-        self.hear_of_a_change();
-        self.ask_again();
-        for client in 0..self.clients.len() {
-            self.close_client(client);
-        }
-        // What runs on whatever happens has its time, and then its grace.
-        let longest = Duration::from_secs(2 * 3600) + Duration::from_millis(self.world.grace_ms);
-        self.run_until(self.executor.now() + longest);
-        if self.stuck {
-            return;
-        }
-        let tasks = self.executor.tasks_beside(&BTreeSet::new());
-        let (waiting, effects) = {
-            let switch = self.switch.lock();
-            (switch.waiting(), switch.vault.effects())
-        };
-        for replica in 0..self.world.replicas {
-            self.crash(Server::Replica(replica));
-        }
-        let mut log = self.log.lock();
-        log.at_rest(tasks, waiting);
-        match effects {
-            Ok(effects) => log.audit(&effects),
-            Err(why) => log.broken(Check::DurableAnswer, format!("the ledger cannot be read: {why}")),
-        }
-    }
-
-    /// Every call has its time, and what is on its way or under way on servers has its own: up to an hour, after which it
-    /// counts as what never comes to rest.
-    fn settle(&mut self) {
-        let deadline = self.log.lock().last_deadline();
-        // Links that broke last are there again.
-        self.run_until(deadline.max(self.executor.now()) + Duration::from_secs(5));
-        for _ in 0..3600 {
-            if self.stuck || (self.log.lock().running() == 0 && self.switch.lock().waiting() == 0) {
-                return;
-            }
-            self.run_until(self.executor.now() + Duration::from_secs(1));
-        }
-    }
-
-    /// Every subscription is open again by now, and hears of what changes.
-    fn hear_of_a_change(&mut self) {
-        if self.log.lock().listeners() == 0 || self.stuck {
-            return;
-        }
-        // The longest pause between two requests to listen, and then some.
-        self.run_until(self.executor.now() + Duration::from_secs(20));
-        // What changed before, nobody tells any more: who has missed it without being told so never knows.
-        let version = self.switch.lock().yard.version.load(Ordering::Relaxed);
-        self.log.lock().all_heard(version);
-        self.change();
-        self.run_until(self.executor.now() + Duration::from_millis(8 * self.world.delay_ms + 500));
-        let version = self.switch.lock().yard.version.load(Ordering::Relaxed);
-        self.log.lock().all_heard(version);
-    }
-
-    fn heal(&mut self) {
-        let servers = (0..self.world.clients.len()).map(Server::Child);
-        for server in servers.chain((0..self.world.replicas).map(Server::Replica)) {
-            self.freeze(server, false);
-        }
-        self.switch.lock().heal();
-        let orphans: Vec<Group> = self.switch.lock().orphans.iter().map(|host| host.group).collect();
-        orphans.into_iter().for_each(|group| self.executor.go_on(group));
-        for replica in 0..self.world.replicas {
-            let server = Server::Replica(replica);
-            let draining = self.switch.lock().host(server).is_some_and(|host| host.config.shutdown.is_draining());
-            if draining {
-                self.crash(server);
-            }
-            self.restart(server);
-        }
-        for client in 0..self.clients.len() {
-            self.start_client(client);
-        }
-    }
-
-    /// The applications ask again for what they have no answer to, one after the other; and each client reads once.
-    fn ask_again(&mut self) {
-        let reads = (0..self.clients.len()).map(|client| (client, Tool::Read { bytes: 8 }));
-        let open = self.log.lock().open_keys();
-        let keys = open.into_iter().map(|(client, key, amount)| (client, Tool::AddOnce { key, amount }));
-        let all: Vec<(usize, Tool)> = reads.chain(keys).collect();
-        for (at, (client, tool)) in (IN_CALM..).zip(all) {
-            if self.stuck || self.call(client, at, tool, true).is_none() {
-                continue;
-            }
-            // As long as it takes, which is a round trip where all is well.
-            let trip = Duration::from_millis(4 * self.world.delay_ms + 1);
-            self.run_until(self.executor.now() + trip);
-        }
-        let deadline = self.log.lock().last_deadline();
-        self.run_until(deadline.max(self.executor.now()));
     }
 }

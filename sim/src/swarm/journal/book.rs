@@ -17,6 +17,7 @@ impl Journal {
             Verdict::Replayed(_) => "ledger: replayed",
             Verdict::Mismatch => "ledger: mismatch",
             Verdict::Expired => "ledger: expired",
+            Verdict::TooOld => "ledger: key too old",
             Verdict::Died => "ledger: died in the transaction",
             Verdict::Failed(_) => "ledger: failed",
         });
@@ -66,6 +67,7 @@ impl Journal {
                 | Tool::Deaf { .. }
                 | Tool::Stubborn { .. }
                 | Tool::Fail
+                | Tool::Job { .. }
                 | Tool::Panic => 0,
             };
             let found = by_number.get(&receipt.number).is_some_and(|effect| effect.amount == amount);

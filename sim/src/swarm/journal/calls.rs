@@ -27,6 +27,7 @@ impl Journal {
             Tool::AddOnce { .. } => "tool: add-once",
             Tool::Work { .. } => "tool: work",
             Tool::Flood { .. } => "tool: flood",
+            Tool::Job { .. } => "tool: job",
             Tool::Hang => "tool: hang",
             Tool::Deaf { .. } => "tool: deaf",
             Tool::Stubborn { .. } => "tool: stubborn",

@@ -48,6 +48,9 @@ impl Journal {
         if method == method::LISTEN {
             return self.count("client: subscriptions/listen");
         }
+        if matches!(method, method::TASKS_GET | method::TASKS_CANCEL) {
+            return self.count("client: asked about a task");
+        }
         let order = number_after(line, "\"order\":").and_then(|order| usize::try_from(order).ok());
         let Some(order) = order.filter(|order| *order < self.orders.len() && method == method::TOOLS_CALL) else {
             return self.broken(Check::ServerSpeaksWhenAsked, format!("a request that nobody made: {line}"));

@@ -197,6 +197,21 @@ impl Store for Memory {
         }
     }
 
+    fn collect(&self) -> Result<usize, String> {
+        let mut disk = lock(&self.disk);
+        let now = disk.tick(self.clock.ms());
+        self.latest.store(now, Ordering::Relaxed);
+        // What jumped ahead is not believed yet: `now` stands still until it is.
+        let over = |row: &Row| row.record.expires_at.unix_millis() <= now;
+        let before = disk.keys.values().filter(|row| over(row)).count();
+        if self.is(Mutant::CollectsTombstones) {
+            disk.keys.retain(|_, row| !over(row));
+        }
+        let expired = disk.keys.values_mut().filter(|row| row.record.state != State::Expired && over(row));
+        let results = expired.map(|row| (row.record.state, row.receipt) = (State::Expired, Receipt::REFUSED)).count();
+        Ok(if self.is(Mutant::CollectsTombstones) { before } else { results })
+    }
+
     fn is_free(&self, entry: &Entry<'_>) -> bool {
         let disk = lock(&self.disk);
         self.settle(disk.keys.get(entry.key_text), entry, disk.balance).is_none()

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use steady_ledger::{
     Clock, Durability, EffectError, EffectTx, Entropy, Executed, Executor, Key, Ledger, LedgerError, Options, Request,
-    Scope, Secret, WallTime,
+    Scope, Secret, Tasks, WallTime,
 };
 
 use super::{Death, Effect, Entry, MOST_AMOUNT, ORDER, Receipt, Store, Vault, Verdict, WallClock, Wrote};
@@ -21,6 +22,9 @@ pub(super) struct SqliteVault {
     path: PathBuf,
     clock: WallClock,
     retention: Duration,
+    horizon: Option<Duration>,
+    /// How often random bytes were asked for, by all processes.
+    drawn: Arc<AtomicU64>,
 }
 
 /// A process's handle on the real ledger.
@@ -30,21 +34,24 @@ pub struct Sqlite {
 }
 
 impl SqliteVault {
-    pub(super) fn new(path: &Path, clock: WallClock, retention_ms: i64) -> Self {
+    pub(super) fn new(path: &Path, clock: WallClock, retention_ms: i64, horizon_ms: u64) -> Self {
         let retention = Duration::from_millis(retention_ms.unsigned_abs());
-        Self { path: path.to_owned(), clock, retention }
+        let horizon = Some(horizon_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
+        Self { path: path.to_owned(), clock, retention, horizon, drawn: Arc::default() }
     }
 
     fn ledger(&self) -> Result<Ledger, LedgerError> {
-        let clock = self.clock.clone();
+        let (clock, drawn) = (self.clock.clone(), Arc::clone(&self.drawn));
         let options = Options {
             schema: SCHEMA.into(),
             retention: self.retention,
+            key_horizon: self.horizon,
             secret: Some(Secret::new([7; 32])),
             clock: Clock::new(move || WallTime::from_unix_millis(clock.ms())),
-            // What the file makes of it is never an answer.
-            entropy: Entropy::new(|bytes| {
-                bytes.fill(7);
+            // Ids of tasks come from it: no two are the same, and each run has the same ones.
+            entropy: Entropy::new(move |bytes| {
+                let count = drawn.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+                bytes.iter_mut().zip(count.into_iter().chain(std::iter::repeat(7))).for_each(|(to, from)| *to = from);
                 Ok(())
             }),
             // A process dies here, a machine does not: that is for the crash images of the ledger's own tests.
@@ -117,10 +124,22 @@ impl Store for Sqlite {
             Ok(Executed::Replayed(receipt)) => (Verdict::Replayed(receipt), Wrote::Nothing),
             Err(LedgerError::Mismatch) => (Verdict::Mismatch, Wrote::Nothing),
             Err(LedgerError::ResultExpired) => (Verdict::Expired, Wrote::Nothing),
+            Err(LedgerError::KeyTooOld) => (Verdict::TooOld, Wrote::Nothing),
             Err(LedgerError::Aborted(_)) if death.is_some() => (Verdict::Died, Wrote::Nothing),
             Err(error) => (Verdict::Failed(error.to_string()), Wrote::Nothing),
         };
         (if death.is_some() { Verdict::Died } else { verdict }, wrote)
+    }
+
+    // The real ledger is not broken: its mutants are those of its own tests.
+    fn collect(&self) -> Result<usize, String> {
+        let results = self.ledger.collect(1000).map_err(|error| error.to_string())?.rows();
+        let tasks = self.ledger.tasks().collect_expired(1000).map_err(|error| error.to_string())?;
+        Ok(tasks.saturating_add(usize::try_from(results).unwrap_or(usize::MAX)))
+    }
+
+    fn tasks(&self) -> Option<Tasks> {
+        Some(self.ledger.tasks())
     }
 
     // The real ledger is not broken: its mutants are those of its own tests.
