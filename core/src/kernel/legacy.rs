@@ -15,6 +15,7 @@ mod calls;
 mod door;
 mod exchange;
 mod link;
+mod listens;
 mod reader;
 mod requests;
 mod session;

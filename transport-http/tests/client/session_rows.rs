@@ -172,3 +172,21 @@ fn our_own_server_hears_the_cancellation_of_an_older_client() {
         client.shutdown().await;
     });
 }
+
+#[test]
+fn a_listen_whose_subscription_is_lost_on_the_way_is_asked_for_again() {
+    run(async {
+        let raw = Raw::start();
+        let (client, _get) = open(&raw, eager(), true).await;
+        let filter = Filter::parse(r#"{"resourceSubscriptions":["x:y"]}"#).expect("a filter");
+        let mut listener = client.listen(filter).expect("a place");
+        let mut asked = raw.asked();
+        assert_eq!(asked.method(), "resources/subscribe");
+        asked.respond("503 Service Unavailable", "text/plain", "later");
+        let mut asked = raw.asked();
+        assert_eq!(asked.method(), "resources/subscribe");
+        asked.result(&serde_json::json!({}));
+        assert!(matches!(listener.next().await, ListenEvent::Gap { .. }));
+        assert!(raw.is_quiet());
+    });
+}

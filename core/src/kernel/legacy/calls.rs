@@ -1,12 +1,13 @@
 //! What a client's modern messages are to a server of an older revision, and what that server says is to the client.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
+use super::listens::Listens;
 use crate::id::{RequestId, WireId};
 use crate::kernel::port::{Lapse, Unanswered};
 use crate::legacy::{Revision, ask, method as legacy};
@@ -32,10 +33,7 @@ pub(super) struct Calls {
     /// Calls that wait for the application, by the server's id, with what came for them meanwhile. Bounded by
     /// [`MAX_QUESTIONS`].
     parked: BTreeMap<i64, Parked>,
-    /// Open listens and what they hear of. Bounded by the client's cap of subscriptions.
-    listens: BTreeMap<i64, String>,
-    /// Ids of the adapter's own requests.
-    own: u64,
+    listens: Listens,
 }
 
 /// A call that was answered by a demand for input.
@@ -70,13 +68,13 @@ impl From<String> for Ready {
     }
 }
 
-type In = VecDeque<Ready>;
-type Out = Vec<Vec<u8>>;
+pub(super) type In = VecDeque<Ready>;
+pub(super) type Out = Vec<Vec<u8>>;
 
 impl Calls {
     pub(super) fn new(revision: Revision, capabilities: String, discovered: String) -> Self {
-        let (running, parked, listens) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { revision, capabilities, discovered, running, parked, listens, own: 0 }
+        let (running, parked, listens) = (BTreeMap::new(), BTreeMap::new(), Listens::default());
+        Self { revision, capabilities, discovered, running, parked, listens }
     }
 
     /// A message of the client. What is for the server goes to `say`, what is answered here to `ready`.
@@ -96,7 +94,7 @@ impl Calls {
     fn request(&mut self, id: i64, name: &str, params: &str, ready: &mut In, say: &mut Out) {
         match name {
             method::DISCOVER => ready.push_back(result(id, &self.discovered).into()),
-            method::LISTEN => self.listen(id, params, ready, say),
+            method::LISTEN => self.listens.open(id, params, ready, say),
             task if task.starts_with("tasks/") => {
                 ready.push_back(error(id, &RpcError::method_not_found(task)).into());
             }
@@ -157,10 +155,7 @@ impl Calls {
     /// Nobody waits for this any more, which the server is told by a message of its own: a hang-up says nothing to it. The
     /// id by which it knows the call; none for a listen.
     pub(super) fn give_up(&mut self, id: i64, reason: Option<&str>, say: &mut Out) -> Option<RequestId> {
-        if let Some(filter) = self.listens.remove(&id) {
-            // The server has one subscription for all who name a resource.
-            let others: BTreeSet<String> = self.listens.values().flat_map(|other| uris(other)).collect();
-            self.watch(legacy::UNSUBSCRIBE, uris(&filter).filter(|uri| !others.contains(uri)), say);
+        if self.listens.close(id, say) {
             return None;
         }
         let call = self.running.iter().find(|(_, now)| **now == id).map_or(id, |(call, _)| *call);
@@ -194,11 +189,7 @@ impl Calls {
     /// session that is over, the questions are.
     pub(super) fn lapse(&mut self, lapse: Lapse, ready: &mut In) {
         match lapse {
-            Lapse::Notices => {
-                let lost = || Unanswered::Lost("the server's stream of notifications was lost".into());
-                let listens = core::mem::take(&mut self.listens);
-                ready.extend(listens.into_keys().map(|id| Ready::Unanswered(id.into(), lost())));
-            }
+            Lapse::Notices => self.listens.lose(ready),
             // What the application answers would reach a session that has not asked, perhaps as the answer to another question.
             Lapse::Session => self.parked.values_mut().for_each(|parked| {
                 let lost = || Done::None(Unanswered::Lost("the server has forgotten the session".into()));
@@ -208,36 +199,17 @@ impl Calls {
     }
 
     /// A stream ended without the answer to its request.
-    pub(super) fn unanswered(&mut self, id: &RequestId, end: Unanswered, ready: &mut In) {
-        // One of the adapter itself is missed by nobody.
-        let RequestId::Integer(id) = *id else { return };
+    pub(super) fn unanswered(&mut self, id: &RequestId, end: Unanswered, ready: &mut In, say: &mut Out) {
+        let id = match id {
+            RequestId::Integer(id) => *id,
+            RequestId::String(own) => return self.listens.unanswered(own, &end, ready, say),
+        };
         match self.parked.get_mut(&id) {
             Some(parked) => parked.done = Some(Done::None(end)),
             None => {
                 let now = self.running.remove(&id).unwrap_or(id);
                 ready.push_back(Ready::Unanswered(now.into(), end));
             }
-        }
-    }
-
-    /// A listen exists here only: the server says everything to everybody, but for single resources.
-    fn listen(&mut self, id: i64, params: &str, ready: &mut In, say: &mut Out) {
-        let filter = members(params, &["notifications"]).and_then(|[filter]| filter).unwrap_or("{}");
-        self.watch(legacy::SUBSCRIBE, uris(filter), say);
-        let stamped = format!("{{\"notifications\":{filter},\"_meta\":{{\"{STAMP}\":{id}}}}}");
-        ready.push_back(notification(method::ACKNOWLEDGED, &stamped).into());
-        self.listens.insert(id, filter.to_string());
-    }
-
-    fn watch(&mut self, name: &str, uris: impl Iterator<Item = String>, say: &mut Out) {
-        for uri in uris {
-            self.own += 1;
-            let (mut params, mut text) = (b"{\"uri\":".to_vec(), Vec::new());
-            encode::string(&mut params, &uri);
-            params.push(b'}');
-            let params = String::from_utf8(params).unwrap_or_default();
-            encode::request(&mut text, &RequestId::from(&*format!("own-{}", self.own)), name, &params);
-            say.push(text);
         }
     }
 
@@ -264,7 +236,9 @@ impl Calls {
                 }
             }
             // An answer to a request of the adapter itself.
-            Ok(Message::Response { id: Some(RequestId::String(_)), .. }) => {}
+            Ok(Message::Response { id: Some(RequestId::String(own)), body }) => {
+                self.listens.answered(&own, &body, ready, say);
+            }
             Ok(Message::Notification { method, params }) => {
                 self.notified(&method, params.map_or("{}", RawValue::get), message, ready);
             }
@@ -274,40 +248,12 @@ impl Calls {
     }
 
     fn notified(&self, name: &str, params: &str, message: &str, ready: &mut In) {
-        let listed = match name {
-            "notifications/tools/list_changed" => "toolsListChanged",
-            "notifications/prompts/list_changed" => "promptsListChanged",
-            "notifications/resources/list_changed" => "resourcesListChanged",
-            "notifications/resources/updated" => {
-                let uri = members(params, &["uri"]).and_then(|[uri]| text(uri?)).unwrap_or_default();
-                let watches = |filter: &str| uris(filter).any(|watched| watched == uri);
-                return self.stamp(name, params, watches, ready);
-            }
-            method::PROGRESS => return self.progress(params, message, ready),
+        match name {
+            method::PROGRESS => self.progress(params, message, ready),
             // A question that its server takes back: its answer will be ignored there.
-            method::CANCELLED => return,
-            _ => return ready.push_back(String::from(message).into()),
-        };
-        let wanted = |filter: &str| members(filter, &[listed]).is_some_and(|[wanted]| wanted == Some("true"));
-        self.stamp(name, params, wanted, ready);
-    }
-
-    /// Hands a change to each listen that asked for it, as the modern revision has it (rule L2).
-    fn stamp(&self, name: &str, params: &str, wants: impl Fn(&str) -> bool, ready: &mut In) {
-        for id in self.listens.iter().filter(|(_, filter)| wants(filter)).map(|(id, _)| id) {
-            let mut stamped = format!("{{\"_meta\":{{\"{STAMP}\":{id}}}");
-            let _object = Scanner::new(params, MAX_NESTING).object(|member, scanner| {
-                let value = scanner.value()?;
-                if !member.is("_meta") {
-                    stamped.push(',');
-                    stamped.push_str(member.quoted());
-                    stamped.push(':');
-                    stamped.push_str(value);
-                }
-                Ok(())
-            });
-            stamped.push('}');
-            ready.push_back(notification(name, &stamped).into());
+            method::CANCELLED => {}
+            _ if self.listens.hear(name, params, ready) => {}
+            _ => ready.push_back(String::from(message).into()),
         }
     }
 
@@ -388,7 +334,8 @@ impl Calls {
 
 /// The key of the one question of a round.
 const QUESTION: &str = "asked";
-const STAMP: &str = "io.modelcontextprotocol/subscriptionId";
+/// The member that names a listen.
+pub(super) const STAMP: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// Which call, and which question, a state of ours names.
 fn round(state: &str) -> Option<(i64, RequestId)> {
@@ -441,13 +388,6 @@ fn plain(params: &str) -> String {
     out
 }
 
-/// The single resources that a filter names.
-fn uris(filter: &str) -> impl Iterator<Item = String> + use<> {
-    let all =
-        members(filter, &["resourceSubscriptions"]).and_then(|[uris]| serde_json::from_str::<Vec<String>>(uris?).ok());
-    all.unwrap_or_default().into_iter()
-}
-
 fn result(id: i64, json: &str) -> String {
     let mut text = Vec::new();
     encode::result(&mut text, &id.into(), json);
@@ -460,7 +400,7 @@ fn error(id: i64, error: &RpcError) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-fn answer(id: i64, member: &str, text: &str) -> String {
+pub(super) fn answer(id: i64, member: &str, text: &str) -> String {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"{member}\":{text}}}")
 }
 
@@ -471,7 +411,7 @@ fn refusal(question: &RequestId, error: &RpcError) -> Vec<u8> {
     text
 }
 
-fn notification(name: &str, params: &str) -> String {
+pub(super) fn notification(name: &str, params: &str) -> String {
     let mut text = Vec::new();
     encode::notification(&mut text, name, params);
     String::from_utf8(text).unwrap_or_default()

@@ -178,7 +178,11 @@ impl<L: Link> EraLink<L> {
     /// A request ended without an answer: what of it the loop is to read.
     fn unanswered(&mut self, id: RequestId, end: Unanswered) {
         match &mut self.state {
-            State::Legacy(calls) => calls.unanswered(&id, end, &mut self.ready),
+            State::Legacy(calls) => {
+                let mut say = Vec::new();
+                calls.unanswered(&id, end, &mut self.ready, &mut say);
+                say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
+            }
             State::Probing { probe, .. } if probe.id == id => {
                 let probe = probe.clone();
                 match end {

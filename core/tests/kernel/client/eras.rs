@@ -5,7 +5,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use serde_json::{Value, json};
-use steady_core::kernel::client::{CallError, Caller, ClientConfig, Driver, LinkEnd, ListenEvent, Request, Turn};
+use steady_core::kernel::client::{
+    CallError, Caller, ClientConfig, Driver, LinkEnd, ListenEvent, Listener, Request, Turn,
+};
 use steady_core::kernel::{EraLink, Eras};
 use steady_core::subscription::{self, Filter};
 
@@ -319,6 +321,67 @@ fn a_resource_is_unsubscribed_when_the_last_listen_that_names_it_goes() {
     assert!(matches!(now(Box::pin(other.next()).as_mut()), Some(ListenEvent::Notice(_))));
     drop(other);
     assert_eq!(about_resources(&mut client), [pair("unsubscribe", "x:y")]);
+}
+
+fn resource_listener(client: &Client) -> Listener {
+    let filter = Filter::parse(r#"{"toolsListChanged":true,"resourceSubscriptions":["x:y","x:z"]}"#).expect("a filter");
+    client.caller.listen(filter, subscription::Config::default(), jitter()).expect("room")
+}
+
+#[test]
+fn a_listen_is_open_once_the_server_has_subscribed_to_all_of_its_resources() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let mut listener = resource_listener(&client);
+    let sent = client.read();
+    assert_eq!(sent.len(), 2);
+    for subscribe in &sent {
+        assert!(
+            now(Box::pin(listener.next()).as_mut()).is_none(),
+            "what is read now may be older than the subscription"
+        );
+        // It is read after the acknowledgement.
+        client.say(&json!({"jsonrpc":"2.0","method":"notifications/tools/list_changed"}));
+        client.say(&json!({"jsonrpc":"2.0","id":subscribe["id"],"result":{}}));
+    }
+    assert!(matches!(now(Box::pin(listener.next()).as_mut()), Some(ListenEvent::Gap { .. })));
+    // One more has nothing to wait for.
+    let mut other = resource_listener(&client);
+    assert_eq!(client.read(), [] as [Value; 0]);
+    assert!(matches!(now(Box::pin(other.next()).as_mut()), Some(ListenEvent::Gap { .. })));
+}
+
+#[test]
+fn a_listen_whose_resource_is_refused_is_refused_and_leaves_nothing_behind() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let mut listener = resource_listener(&client);
+    let sent = client.read();
+    client.say(&json!({"jsonrpc":"2.0","id":sent[0]["id"],"result":{}}));
+    client.say(&json!({"jsonrpc":"2.0","id":sent[1]["id"],"error":{"code":-32002,"message":"no such resource"}}));
+    let ended = now(Box::pin(listener.next()).as_mut());
+    assert!(matches!(ended, Some(ListenEvent::Ended(subscription::End::Refused))), "{ended:?}");
+    let pair = ("resources/unsubscribe".to_owned(), sent[0]["params"]["uri"].as_str().expect("a text").to_owned());
+    assert_eq!(about_resources(&mut client), [pair]);
+}
+
+#[test]
+fn a_resource_is_subscribed_again_after_the_answer_to_what_ended_it() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let first = resource_listener(&client);
+    assert_eq!(about_resources(&mut client).len(), 2);
+    drop(first);
+    let left = client.read();
+    let mut listener = resource_listener(&client);
+    assert_eq!(client.read(), [] as [Value; 0], "it could overtake");
+    for unsubscribe in &left {
+        assert!(now(Box::pin(listener.next()).as_mut()).is_none());
+        assert_eq!(unsubscribe["method"], "resources/unsubscribe");
+        // A server that has no such method keeps it.
+        client.say(&json!({"jsonrpc":"2.0","id":unsubscribe["id"],"error":{"code":-32601,"message":"unknown"}}));
+        let again =
+            ("resources/subscribe".to_owned(), unsubscribe["params"]["uri"].as_str().expect("a text").to_owned());
+        assert_eq!(about_resources(&mut client), [again]);
+    }
+    assert!(matches!(now(Box::pin(listener.next()).as_mut()), Some(ListenEvent::Gap { .. })));
 }
 
 #[test]
