@@ -5,12 +5,14 @@
 //! state, whether a final response exists, which signal crossed the wire, and what was ignored, by whom.
 
 mod board;
+mod row;
 mod script;
 mod stage;
 mod standard;
 
-pub use script::{Promise, Script, ScriptError, Step, parse_duration};
-pub use stage::{Ignored, Lane, Moment, Row, Side, Signal, Stage};
+pub use row::{Ignored, Lane, Moment, Row, Side, Signal};
+pub use script::{Limit, Promise, Script, ScriptError, Step, duration_text, parse_duration};
+pub use stage::Stage;
 pub use standard::{Trial, standard};
 
 /// What an experiment found.

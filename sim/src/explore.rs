@@ -26,7 +26,20 @@ const PLACE: &str = "@@DATA@@";
 /// The page.
 #[must_use]
 pub fn page() -> String {
-    TEMPLATE.replacen(PLACE, &embedded(&data()), 1)
+    let filled = lengths().into_iter().fold(TEMPLATE.to_owned(), |page, (place, length)| page.replace(place, &length));
+    filled.replacen(PLACE, &embedded(&data()), 1)
+}
+
+/// The lengths of time that the page's text names, and where.
+fn lengths() -> [(&'static str, String); 5] {
+    let text = crate::experiment::duration_text;
+    [
+        ("@@LATENCY@@", text(orders::LATENCY)),
+        ("@@CROSSING@@", text(Spacing::Crossing.gap())),
+        ("@@APART@@", text(Spacing::Apart.gap())),
+        ("@@AWAY@@", text(Herd::default().outage)),
+        ("@@WINDOW@@", text(herd::WINDOW)),
+    ]
 }
 
 /// JSON that is safe inside of a script element: no `<` can open a tag there or a comment, and no `&` matters to anybody.
@@ -39,6 +52,10 @@ fn data() -> Value {
     let runs: Vec<Value> = orderings().iter().map(|ordering| run(&mut texts, ordering)).collect();
     json!({
         "runs": runs,
+        // In microseconds, as the moments are.
+        "latency": orders::LATENCY.as_micros(),
+        // In milliseconds, as the windows are.
+        "window": herd::WINDOW.as_millis(),
         "texts": texts.0,
         "buffer": pressure::buffer(),
         "herds": [
@@ -86,12 +103,12 @@ fn run(texts: &mut Texts, ordering: &Ordering) -> Value {
     })
 }
 
-/// A fleet whose server is away for a second.
+/// A fleet whose server is away for a while.
 #[derive(Serialize)]
 struct Fleet {
     name: &'static str,
     clients: u32,
-    /// The start of each 100 ms in milliseconds, and how many clients ask in it.
+    /// The start of each window in milliseconds, and how many clients ask in it.
     windows: Vec<(u64, u32)>,
     busiest: u32,
 }
@@ -114,7 +131,9 @@ mod tests {
     #[test]
     fn the_page_is_one_file_and_its_data_cannot_leave_its_element() {
         assert_eq!(TEMPLATE.matches(PLACE).count(), 1);
+        assert!(lengths().iter().all(|(place, _)| TEMPLATE.contains(place)));
         let page = page();
+        assert!(!page.contains("@@"), "a place is left");
         assert!(page.len() < LONGEST_PAGE, "{} bytes", page.len());
         let no_namespace = page.replace("http://www.w3.org/2000/svg", "");
         for foreign in ["http://", "https://", " src=", "@import", "url("] {

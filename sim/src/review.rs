@@ -3,7 +3,8 @@
 //! [`Design::parse`] reads what somebody plans, [`review`] holds it against the rules. What can be computed is computed by
 //! the machines that ship: the race table by the client and the kernel in virtual time, the retry classification by the
 //! matrix of [`steady_core::retry`], the overload by the outbound buffer, the refetches by the recovery plan. The rest are
-//! findings, each with the rule that it rests on, what to do, and where there is one, an experiment that shows the failure.
+//! findings, each with the rule that it rests on, what to do, and where there is one, an experiment of what it should look
+//! like and the name of the failure in the catalogue.
 
 pub mod design;
 mod finding;
@@ -35,8 +36,12 @@ pub struct Review {
     pub ready: bool,
     /// Each race of the operation's request, as the shipped machines decide it.
     pub races: Vec<Race>,
+    /// What to say about the limits that were played, if they are not the planned ones.
+    pub played: Option<String>,
     /// What repeating the operation can do, and what follows.
     pub retry: Retry,
+    /// The planned places for progress; 0 is no bound.
+    pub capacity: usize,
     /// The outbound buffer, overloaded.
     pub overload: Overload,
     /// The methods to read afresh after a lost subscription, from the recovery plan.
@@ -73,7 +78,9 @@ pub fn review(design: &Design) -> Review {
         operation: design.operation.name.clone(),
         ready: findings.iter().all(|finding| finding.severity != Severity::Blocks),
         races: race::table(design, class),
+        played: race::note(design),
         retry: classified(class, because),
+        capacity: design.queue.capacity,
         overload: flow::overload(design),
         refetch,
         findings,

@@ -57,7 +57,10 @@ pub(crate) fn violation(violation: &Violation) -> String {
     format!("{} at {} ms: {}", check.as_str().unwrap_or_default(), violation.at / 1_000_000, violation.what)
 }
 
-/// Reads a file that a person wrote, or standard input for `-`: at most `longest` bytes, in UTF-8.
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+/// Reads a file that a person wrote, or standard input for `-`: at most `longest` bytes, in UTF-8. A byte
+/// order mark is skipped.
 ///
 /// # Errors
 /// What is wrong, in words.
@@ -71,6 +74,10 @@ pub(crate) fn read_text(file: &Path, longest: u64) -> Result<String, String> {
     source.take(longest + 1).read_to_end(&mut bytes).map_err(|error| format!("cannot be read: {error}"))?;
     if bytes.len() as u64 > longest {
         return Err(format!("it is longer than {longest} bytes"));
+    }
+    // Some editors begin a file with it.
+    if bytes.starts_with(BYTE_ORDER_MARK) {
+        bytes.drain(..BYTE_ORDER_MARK.len());
     }
     String::from_utf8(bytes).map_err(|error| {
         let line =

@@ -51,6 +51,40 @@ fn a_shell_is_told_every_command() {
 }
 
 #[test]
+fn an_address_that_cannot_be_served_is_named_and_makes_no_ledger() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ledger = dir.path().join("shop.db");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = taken.local_addr().map(|address| (taken, address.to_string())).expect("its address");
+    for address in ["foo", &taken.1] {
+        let (code, _, err) = steady_sim(&["serve", "--http", address, "--ledger", ledger.to_str().expect("text")]);
+        assert!(code == Some(2) && err.contains(&format!("--http {address}: ")), "{code:?} {err}");
+        assert!(!ledger.exists(), "{address}");
+    }
+}
+
+#[test]
+fn each_json_says_whether_it_holds_and_a_byte_order_mark_is_no_word() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let place = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+    let (page, script, design) = (place("page.html"), place("mine.lab"), place("mine.json"));
+    std::fs::write(&script, "\u{feff}call A\nwait 5ms\ncomplete A\n").expect("written");
+    std::fs::write(&design, "\u{feff}{\"operation\":{\"name\":\"a\",\"effect\":\"read\"}}").expect("written");
+    let commands: [&[&str]; 4] = [
+        &["explore", "--json", "--out", &page],
+        &["lab", "--json"],
+        &["lab", "--json", "--script", &script],
+        &["review", "--json", &design],
+    ];
+    for command in commands {
+        let (code, out, err) = steady_sim(command);
+        let told: serde_json::Value = serde_json::from_str(&out).unwrap_or_default();
+        assert_eq!((code, &told["holds"]), (Some(0), &true.into()), "{command:?}: {out}{err}");
+        assert!(out.lines().count() > 1, "every command prints it over lines");
+    }
+}
+
+#[test]
 fn the_swarm_prints_figures_and_the_same_hash_in_each_process() {
     let run = |jobs: &str| {
         let (code, out, err) = steady_sim(&["swarm", "--seeds", "0..12", "--jobs", jobs, "--json"]);
@@ -83,6 +117,21 @@ fn a_failure_is_written_and_replayed() {
     assert_eq!(code, Some(1));
     let replay: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!(replay["violations"][0]["check"], "one-final");
+    // A file that cannot be written costs the file, and not what was found.
+    let other = tempfile::tempdir().expect("a directory");
+    let name = std::path::Path::new(file).file_name().expect("its name");
+    std::fs::create_dir(other.path().join(name)).expect("a folder in its place");
+    let seeds = format!("{0}..{1}", report["failure"]["seed"], report["failure"]["seed"].as_u64().unwrap_or(0) + 1);
+    let place = other.path().to_str().expect("text");
+    let arguments = ["swarm", "--seeds", &seeds, "--mutant", "answers-twice", "--out", place];
+    let (code, out, _) = steady_sim(&arguments);
+    assert_eq!(code, Some(1), "{out}");
+    for said in ["one-final", "the events cannot be written to", "{\"clients\":", "FAILED"] {
+        assert!(out.contains(said), "{said}: {out}");
+    }
+    let (code, out, _) = steady_sim(&[&arguments[..], &["--json"]].concat());
+    let told: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert!(code == Some(1) && told["unwritten"]["events"].is_string() && told["events_file"].is_null(), "{out}");
     assert!(replay["trace"].as_array().is_some_and(|trace| trace.len() > 4));
 }
 
@@ -208,6 +257,10 @@ fn failures_are_shown_the_same_each_time() {
     assert_eq!(steady_sim(&["failures", "--list"]).1.lines().count(), 29);
     let (code, _, err) = steady_sim(&["failures", "in-memry-ledger"]);
     assert!(code == Some(2) && err.contains("did you mean in-memory-ledger?"), "{err}");
+    for (name, told) in [("", "--list"), ("e", "--list"), ("lost", " or "), ("cancel", " or ")] {
+        let (code, _, err) = steady_sim(&["failures", name]);
+        assert!(code == Some(2) && err.contains(told) && err.matches(" or ").count() < 5, "{name}: {err}");
+    }
 }
 
 #[test]

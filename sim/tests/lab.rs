@@ -93,10 +93,10 @@ fn one_key_with_another_sku_quantity_or_tenant_is_refused_without_an_effect() {
 }
 
 #[test]
-fn a_key_may_stand_in_params_or_meta_and_two_that_differ_are_refused() {
+fn an_empty_key_is_refused_before_anything_happens() {
     let (_dir, mut shop) = shop(Transport::Stdio);
-    let twice = r#"{"sku":"gadget","quantity":2,"tenant":"acme","idempotencyKey":""}"#;
-    assert!(matches!(shop.call("reserve_inventory", twice), Answer::Error(_)));
+    let empty = r#"{"sku":"gadget","quantity":2,"tenant":"acme","idempotencyKey":""}"#;
+    assert!(matches!(shop.call("reserve_inventory", empty), Answer::Error(_)));
     assert_eq!(shop.inventory.count("gadget").expect("read"), (10, 0));
 }
 
@@ -162,4 +162,55 @@ fn a_claim_that_does_not_hold_fails_the_report() {
     let mut report = demo::Report::default();
     report.sections.push(section);
     assert!(!report.holds());
+}
+
+#[test]
+fn a_break_takes_the_request_that_is_under_way_and_says_so_when_there_is_nothing_to_break() {
+    use steady_sim::experiment::{Lane, Script, run};
+    let played = |steps: &str| {
+        let script = Script::parse(&format!("transport http\nlatency 5ms\n{steps}")).expect("a script");
+        run(&script).expect("it runs")
+    };
+    let found = played("call A\nwait 1ms\nbreak A\nwait 20ms\ncomplete A\n");
+    assert_eq!((found.rows[0].client, found.rows[0].response), ("unknown", false));
+    let lost: Vec<Lane> = found.moments.iter().filter(|moment| moment.lost).map(|moment| moment.lane).collect();
+    assert_eq!(lost, [Lane::ToServer]);
+    assert!(found.timeline.iter().any(|line| line.contains("tools/call") && line.ends_with("(lost)")));
+    for over in
+        ["call A\nwait 20ms\ncomplete A\nwait 20ms\nbreak A\n", "call A\nwait 20ms\ncancel A\nwait 20ms\nbreak A\n"]
+    {
+        let found = played(over);
+        assert!(
+            found.timeline.iter().any(|line| line.ends_with("nothing to break: A has no open stream")),
+            "{found:?}"
+        );
+        assert!(!found.moments.iter().any(|moment| moment.lost));
+    }
+}
+
+#[test]
+fn what_arrives_on_a_stream_that_the_client_has_closed_is_ignored() {
+    use steady_sim::experiment::{Script, run};
+    let script = "transport http\nlatency 5ms\ncall A\nwait 20ms\nprogress A\ncomplete A\nwait 2ms\ncancel A\n";
+    let found = run(&Script::parse(script).expect("a script")).expect("it runs");
+    let ignored: Vec<String> = found.rows[0].ignored.iter().map(ToString::to_string).collect();
+    let expected =
+        ["late progress (by the client)", "the late response (by the client)", "the late cancellation (by the server)"];
+    assert_eq!(ignored, expected);
+}
+
+#[test]
+fn the_largest_experiment_comes_to_its_end() {
+    use steady_sim::experiment::{Script, run};
+    let mut script = String::from("transport http\n");
+    for request in 0..1000 {
+        script += &format!("call R{request}\nwait 5ms\ncancel R{request}\n");
+    }
+    let script = Script::parse(&script).expect("a script");
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::spawn(move || sender.send(run(&script).expect("it runs").rows));
+    // A guard against hanging: it takes a fraction of a second.
+    let rows = receiver.recv_timeout(Duration::from_secs(60)).expect("it ends");
+    assert_eq!(rows.len(), 1000);
+    assert!(rows.iter().all(|row| row.client == "cancelled"));
 }

@@ -46,7 +46,7 @@ fn every_example_gets_its_review_and_its_exit_code() {
 }
 
 #[test]
-fn each_fixture_runs_in_the_lab() {
+fn each_fixture_ends_in_the_lab_as_it_says_and_its_failure_is_in_the_catalogue() {
     let dir = tempfile::tempdir().expect("it works");
     for file in examples() {
         let into = dir.path().join(file.file_stem().expect("it works"));
@@ -59,13 +59,21 @@ fn each_fixture_runs_in_the_lab() {
         ]);
         let review: serde_json::Value = serde_json::from_str(&json).unwrap_or_else(|_| panic!("{err}"));
         let findings = review["findings"].as_array().expect("it works");
-        let named = findings.iter().filter(|finding| finding["fixture"].is_object()).count();
+        let fixtures: Vec<_> = findings.iter().map(|finding| &finding["fixture"]).filter(|it| it.is_object()).collect();
+        let named = fixtures.len();
         let written: Vec<PathBuf> =
             fs::read_dir(&into).expect("it works").map(|entry| entry.expect("it works").path()).collect();
         assert_eq!(written.is_empty(), named == 0);
-        for fixture in written {
-            let (code, _, err) = steady_sim(&["lab", "--script", fixture.to_str().expect("it works")]);
+        for fixture in fixtures {
+            let script = into.join(format!("{}.lab", fixture["name"].as_str().expect("it works")));
+            let (code, out, err) = steady_sim(&["lab", "--script", script.to_str().expect("it works")]);
             assert_eq!(code, Some(0), "{err}");
+            let row = out.lines().find_map(|line| line.strip_prefix("  A  ")).expect("it works");
+            assert_eq!(Some(row), fixture["ends"].as_str(), "{fixture}");
+            if let Some(failure) = fixture["failure"].as_str() {
+                let (code, out, err) = steady_sim(&["failures", failure]);
+                assert_eq!(code, Some(0), "{out}{err}");
+            }
         }
     }
 }

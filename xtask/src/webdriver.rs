@@ -121,6 +121,29 @@ impl Browser {
         self.ask("POST", "/goog/cdp/execute", Some(&body)).map(drop)
     }
 
+    /// Asks the page for its light or its dark colours.
+    pub(crate) fn dark(&self, dark: bool) -> Result<(), Error> {
+        let scheme = if dark { "dark" } else { "light" };
+        let features = json!([{"name": "prefers-color-scheme", "value": scheme}]);
+        let body = json!({"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}});
+        self.ask("POST", "/goog/cdp/execute", Some(&body)).map(drop)
+    }
+
+    /// The elements that match and have no name for who does not see them, by their HTML.
+    pub(crate) fn nameless(&self, selector: &str) -> Result<Vec<String>, Error> {
+        let found = self.ask("POST", "/elements", Some(&json!({"using": "css selector", "value": selector})))?;
+        let ids = found.as_array().into_iter().flatten().filter_map(|element| element.get(ELEMENT)?.as_str());
+        let mut nameless = Vec::new();
+        for id in ids {
+            let name = self.ask("GET", &format!("/element/{id}/computedlabel"), None)?;
+            if name.as_str().is_none_or(|name| name.trim().is_empty()) {
+                let html = self.ask("GET", &format!("/element/{id}/property/outerHTML"), None)?;
+                nameless.push(html.as_str().unwrap_or_default().chars().take(80).collect());
+            }
+        }
+        Ok(nameless)
+    }
+
     /// What the console was told since the last time, from warnings on.
     pub(crate) fn complaints(&self) -> Result<Vec<String>, Error> {
         let log = self.ask("POST", "/se/log", Some(&json!({"type": "browser"})))?;

@@ -40,8 +40,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
     }
     let (orderings, bytes) = (explore::orderings().len(), page.len());
     show::finished(if args.json {
-        let told = serde_json::json!({ "file": args.out.to_string_lossy(), "bytes": bytes, "orderings": orderings });
-        writeln!(stdout, "{told}")
+        let file = args.out.to_string_lossy();
+        let told = serde_json::json!({ "holds": true, "file": file, "bytes": bytes, "orderings": orderings });
+        show::json(&mut stdout, &told)
     } else {
         writeln!(stdout, "{name}: {orderings} orderings, {bytes} bytes; open it in a browser")
     })

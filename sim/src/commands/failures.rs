@@ -15,8 +15,8 @@ use crate::show;
 /// a real file. One measure judges both. Exit code 1 if a wrong one shows no symptom, or ours shows it.
 #[derive(clap::Args)]
 #[command(after_help = "Without a name all of them run; `steady-sim failures --list` names them.\n\
-    The rules (C1, H7, ...) are those of the protocol, as ARCHITECTURE.md numbers them; the others (REQ-2, OUT-1, ...)\n\
-    are invariants of the machines, named in their documentation.")]
+    The rules (C1, H7, ...) are those of the protocol, named in the documentation of the code that keeps them; the others\n\
+    (REQ-2, OUT-1, ...) are invariants of the machines. docs/failures.md has the whole table.")]
 pub(crate) struct Args {
     /// Run this one only, and say what is wrong with the wrong one.
     name: Option<String>,
@@ -54,12 +54,19 @@ pub(super) fn run(args: &Args) -> ExitCode {
     show::exit(printed, holds)
 }
 
+/// A part of a name is taken for what was meant from so many characters on.
+const SHORTEST_PART: usize = 3;
+/// Names that are suggested at most.
+const SUGGESTIONS: usize = 5;
+
 fn one(all: &[Fixture], name: &str) -> Result<Fixture, String> {
     if let Some(fixture) = all.iter().find(|fixture| fixture.name == name) {
         return Ok(*fixture);
     }
-    let part = |fixture: &&Fixture| fixture.name.contains(name) || steady_sim::is_near(name, fixture.name);
-    let near: Vec<&str> = all.iter().filter(part).map(|fixture| fixture.name).collect();
+    // A letter or two are in half of the names.
+    let is_part = |known: &str| name.chars().count() >= SHORTEST_PART && known.contains(name);
+    let likely = |fixture: &&Fixture| is_part(fixture.name) || steady_sim::is_near(name, fixture.name);
+    let near: Vec<&str> = all.iter().filter(likely).map(|fixture| fixture.name).take(SUGGESTIONS).collect();
     let hint = if near.is_empty() {
         "`steady-sim failures --list` names them".to_owned()
     } else {

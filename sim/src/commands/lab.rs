@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use serde::Serialize;
-use steady_sim::experiment::{self, Found, Row, Script, Side};
+use steady_sim::experiment::{self, Found, Row, Script};
 
 use crate::show;
 
@@ -62,7 +62,10 @@ pub(super) fn run(args: &Args) -> ExitCode {
         return keys::run(args.http);
     }
     let told = match &args.script {
-        None => experiment::standard().into_iter().map(Told::standard).collect(),
+        None => match experiment::standard() {
+            Ok(trials) => trials.into_iter().map(Told::standard).collect(),
+            Err(why) => return show::failed(&format!("a standard experiment: {why}")),
+        },
         Some(file) => match Told::of_file(file) {
             Ok(told) => vec![told],
             Err(why) => return show::failed(&why),
@@ -86,8 +89,9 @@ impl Told {
     }
 }
 
+/// It claims nothing that could fail to hold; the member is there because every command has it.
 fn json(told: &[Told]) -> io::Result<()> {
-    show::json(&mut io::stdout().lock(), &serde_json::json!({ "experiments": told }))
+    show::json(&mut io::stdout().lock(), &serde_json::json!({ "holds": true, "experiments": told }))
 }
 
 fn people(told: &[Told], steps: bool) -> io::Result<()> {
@@ -106,20 +110,12 @@ fn people(told: &[Told], steps: bool) -> io::Result<()> {
 
 /// A row as people read it.
 fn line(row: &Row) -> String {
-    let ignored: Vec<String> = row
-        .ignored
-        .iter()
-        .map(|ignored| {
-            let by = if ignored.by == Side::Client { "client" } else { "server" };
-            format!("{} (by the {by})", ignored.event)
-        })
-        .collect();
-    let ignored = if ignored.is_empty() { "nothing".into() } else { ignored.join(", ") };
-    let response = if row.response { "yes" } else { "no" };
     format!(
-        "  {}  client: {}; final response: {response}; signal: {}; ignored: {ignored}",
+        "  {}  client: {}; final response: {}; signal: {}; ignored: {}",
         row.request,
         row.client,
+        row.response_text(),
         row.signal.text(),
+        row.ignored_text(),
     )
 }

@@ -12,8 +12,8 @@ use crate::show;
 /// Reviews a planned operation: its transport, limits, retries, key, queue and recovery.
 ///
 /// FILE is TOML or JSON; sim/skill-mcp-reliability-reviewer.md describes every member. The review has a race table, the
-/// retry classification, the overloaded buffer, the recovery plan, findings with what to do, and experiments that show
-/// the failures. Exit codes: 0 ready, 1 not ready, 2 the file cannot be read as a design.
+/// retry classification, the overloaded buffer, the recovery plan, findings with what to do, and for some of them an
+/// experiment: what it should look like, and the failure of the catalogue that shows what goes wrong. Exit codes: 0 ready, 1 not ready, 2 the file cannot be read as a design.
 #[derive(clap::Args)]
 #[command(after_help = "The smallest design:\n\
     \x20 [operation]\n\
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Print one JSON object for machines.
     #[arg(long)]
     json: bool,
-    /// Also write the failure fixtures into DIR, for `steady-sim lab --script`.
+    /// Also write the experiments into DIR, for `steady-sim lab --script`.
     #[arg(long, value_name = "DIR")]
     fixtures: Option<PathBuf>,
 }
@@ -54,15 +54,21 @@ pub(super) fn run(args: &Args) -> ExitCode {
         return show::failed(&format!("{}: {error}", dir.display()));
     }
     let mut out = io::stdout().lock();
-    let printed = if args.json { show::json(&mut out, &review) } else { write!(out, "{review}") };
-    match printed {
-        Ok(()) if !review.ready => ExitCode::FAILURE,
-        printed => show::finished(printed),
-    }
+    let told = Json { holds: review.ready, review: &review };
+    let printed = if args.json { show::json(&mut out, &told) } else { write!(out, "{review}") };
+    show::exit(printed, review.ready)
+}
+
+/// `holds` is what every command says; here it is `ready`.
+#[derive(serde::Serialize)]
+struct Json<'a> {
+    holds: bool,
+    #[serde(flatten)]
+    review: &'a Review,
 }
 
 fn write_fixtures(dir: &Path, review: &Review) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     let fixtures = review.findings.iter().filter_map(|finding| finding.fixture.as_ref());
-    fixtures.into_iter().try_for_each(|fixture| fs::write(dir.join(format!("{}.lab", fixture.name)), &fixture.script))
+    fixtures.into_iter().try_for_each(|fixture| fs::write(dir.join(format!("{}.lab", fixture.name)), fixture.script))
 }

@@ -1,5 +1,6 @@
 //! `steady-sim serve`: the inventory server, on a real transport.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -24,5 +25,13 @@ pub(crate) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
+    // Before a ledger is made for nothing. Somebody else may take the port in between; the server says that, too.
+    if let Some(address) = &args.http
+        && let Err(error) = TcpListener::bind(address)
+    {
+        return crate::show::failed(&format!(
+            "--http {address}: {error}; write it as 127.0.0.1:8080, on a port that is free"
+        ));
+    }
     crate::live::serve(args.http.as_deref(), &args.ledger, &args.principal)
 }

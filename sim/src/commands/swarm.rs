@@ -71,8 +71,17 @@ struct Json<'a> {
     requests_per_minute: u64,
     seeds_per_minute: u64,
     events_file: Option<&'a std::path::Path>,
+    /// In the place of the file, if it could not be written.
+    unwritten: Option<&'a Unwritten>,
     #[serde(flatten)]
     report: &'a Report,
+}
+
+/// The small script of a failure that has no file.
+#[derive(Serialize)]
+struct Unwritten {
+    why: String,
+    events: String,
 }
 
 pub(super) fn run(args: &Args) -> ExitCode {
@@ -86,6 +95,9 @@ pub(super) fn run(args: &Args) -> ExitCode {
     if !args.out.is_dir() {
         return show::failed(&format!("--out {}: there is no such folder", args.out.display()));
     }
+    if let Err(error) = tempfile::tempfile_in(&args.out) {
+        return show::failed(&format!("--out {}: no file can be made there: {error}", args.out.display()));
+    }
     let bar = bar(end - first);
     let begun = Instant::now();
     let ran = swarm::batch(&Options { first, end, jobs, mutant: args.mutant }, &|done| bar.set_position(done));
@@ -95,10 +107,18 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(report) => report,
         Err(error) => return show::failed(&format!("no temporary directory: {error}")),
     };
-    let file = match report.failure.as_ref().map(|failure| write(failure, &args.out)).transpose() {
-        Ok(file) => file,
-        Err(error) => return show::failed(&format!("cannot write the events to {}: {error}", args.out.display())),
-    };
+    let (mut file, mut unwritten) = (None, None);
+    if let Some(failure) = &report.failure {
+        let (path, text) = (args.out.join(format!("swarm-{}.events", failure.seed)), events(failure));
+        match std::fs::write(&path, &text) {
+            Ok(()) => file = Some(path),
+            // What a night has found is told all the same.
+            Err(error) => {
+                let why = format!("the events cannot be written to {}: {error}", path.display());
+                unwritten = Some(Unwritten { why, events: text });
+            }
+        }
+    }
     let per_minute = |count: u64| (u128::from(count) * 60_000 / wall.as_millis().max(1)).try_into().unwrap_or(u64::MAX);
     let json = Json {
         holds: report.holds(),
@@ -108,6 +128,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         requests_per_minute: per_minute(report.requests),
         seeds_per_minute: per_minute(report.seeds),
         events_file: file.as_deref(),
+        unwritten: unwritten.as_ref(),
         report: &report,
     };
     let mut out = io::stdout().lock();
@@ -127,16 +148,14 @@ fn bar(seeds: u64) -> ProgressBar {
     }
 }
 
-/// Writes the small script of a failure, with what it breaks in front.
-fn write(failure: &Failure, dir: &std::path::Path) -> io::Result<PathBuf> {
-    let path = dir.join(format!("swarm-{}.events", failure.seed));
+/// The small script of a failure, with what it breaks in front.
+fn events(failure: &Failure) -> String {
     let mut text = format!("# Shrunk from the {} events of seed {}. It breaks:\n", failure.drawn, failure.seed);
     for violation in &failure.small {
         text.push_str(&format!("#   {}\n", show::violation(violation)));
     }
     text.push_str(&failure.script.text());
-    std::fs::write(&path, text)?;
-    Ok(path)
+    text
 }
 
 fn people(out: &mut impl Write, json: &Json<'_>, wall: Duration) -> io::Result<()> {
@@ -168,6 +187,9 @@ fn people(out: &mut impl Write, json: &Json<'_>, wall: Duration) -> io::Result<(
         let events = failure.script.events.len();
         let file = json.events_file.unwrap_or_else(|| std::path::Path::new("-")).display();
         writeln!(out, "shrunk to {events} events: steady-sim replay {file}")?;
+        if let Some(Unwritten { why, events }) = json.unwritten {
+            writeln!(out, "{why}; they are:\n{events}")?;
+        }
     }
     let verdict = match (&report.failure, report.missing.is_empty()) {
         (Some(_), _) => "FAILED: a promise was broken",

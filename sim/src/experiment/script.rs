@@ -27,12 +27,14 @@ pub enum Step {
     Call {
         /// The name of the request.
         name: String,
-        /// The client's idle limit; `None` is the default of 30 s.
-        idle: Option<Duration>,
-        /// The client's maximum; `None` is the default of 5 minutes.
-        max: Option<Duration>,
+        /// The client's idle limit; the usual one is 30 s.
+        idle: Limit,
+        /// The client's maximum; the usual one is 5 minutes.
+        max: Limit,
         /// The caller's contract. Default unsafe.
         contract: Promise,
+        /// Attempts at most, the first included; `None` is the client's default of 3.
+        attempts: Option<u16>,
     },
     /// The handler reports progress: one more than before.
     Progress(String),
@@ -46,6 +48,35 @@ pub enum Step {
     Break(String),
     /// Time passes.
     Wait(Duration),
+}
+
+/// How long a client waits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::exhaustive_enums, reason = "what a script can say")]
+pub enum Limit {
+    /// As long as the client does by itself.
+    #[default]
+    Usual,
+    /// For ever.
+    None,
+    /// So long.
+    After(Duration),
+}
+
+impl Limit {
+    /// As the client has it, whose default is `usual`.
+    #[must_use]
+    pub fn or(self, usual: Option<Duration>) -> Option<Duration> {
+        match self {
+            Self::Usual => usual,
+            Self::None => None,
+            Self::After(length) => Some(length),
+        }
+    }
+
+    fn parse(text: &str) -> Result<Self, ScriptError> {
+        if text == "none" { Ok(Self::None) } else { parse_duration(text).map(Self::After) }
+    }
 }
 
 /// What the caller of a request promises about repeating it.
@@ -102,7 +133,7 @@ impl Script {
     /// ```text
     /// transport http          # or stdio, the default
     /// latency 5ms             # one way; default 1ms
-    /// call A idle 30s max 5m  # both limits are optional; `safe` or `key order-7` state the contract
+    /// call A idle 30s max 5m  # or `none`; also `safe` or `key order-7`, the contract, and `attempts 1`
     /// progress A              # the handler reports
     /// wait 20ms
     /// cancel A                # the application gives it up
@@ -170,19 +201,25 @@ fn call(rest: &[&str]) -> Result<Step, ScriptError> {
     let Some((name, options)) = rest.split_first() else {
         return Err(ScriptError::new("`call` wants the name of a request, as `call A`"));
     };
-    let (mut idle, mut max, mut contract) = (None, None, Promise::Unsafe);
+    let (mut idle, mut max, mut contract, mut attempts) = (Limit::Usual, Limit::Usual, Promise::Unsafe, None);
     let mut words = options.iter();
     while let Some(option) = words.next() {
         let mut value = || words.next().ok_or_else(|| ScriptError::new(format!("`{option}` wants a value")));
         match *option {
-            "idle" => idle = Some(parse_duration(value()?)?),
-            "max" => max = Some(parse_duration(value()?)?),
+            "idle" => idle = Limit::parse(value()?)?,
+            "max" => max = Limit::parse(value()?)?,
+            "attempts" => attempts = Some(count(value()?)?),
             "key" => contract = Promise::Key((*value()?).into()),
             "safe" => contract = Promise::Safe,
-            other => return Err(unknown(other, &["idle", "max", "key", "safe"])),
+            other => return Err(unknown(other, &["idle", "max", "key", "safe", "attempts"])),
         }
     }
-    Ok(Step::Call { name: (*name).into(), idle, max, contract })
+    Ok(Step::Call { name: (*name).into(), idle, max, contract, attempts })
+}
+
+fn count(text: &str) -> Result<u16, ScriptError> {
+    let read = text.parse().ok().filter(|count| *count > 0);
+    read.ok_or_else(|| ScriptError::new(format!("`{text}` is no number of attempts; write one from 1 to {}", u16::MAX)))
 }
 
 fn one<'a>(word: &str, rest: &[&'a str]) -> Result<&'a str, ScriptError> {
@@ -226,18 +263,21 @@ pub fn parse_duration(text: &str) -> Result<Duration, ScriptError> {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Call { name, idle, max, contract } => {
+            Self::Call { name, idle, max, contract, attempts } => {
                 write!(f, "call {name}")?;
                 for (word, limit) in [("idle", idle), ("max", max)] {
-                    if let Some(limit) = limit {
-                        write!(f, " {word} {}", Length(*limit))?;
+                    match limit {
+                        Limit::Usual => {}
+                        Limit::None => write!(f, " {word} none")?,
+                        Limit::After(limit) => write!(f, " {word} {}", Length(*limit))?,
                     }
                 }
                 match contract {
-                    Promise::Unsafe => Ok(()),
-                    Promise::Safe => f.write_str(" safe"),
-                    Promise::Key(key) => write!(f, " key {key}"),
+                    Promise::Unsafe => {}
+                    Promise::Safe => f.write_str(" safe")?,
+                    Promise::Key(key) => write!(f, " key {key}")?,
                 }
+                attempts.map_or(Ok(()), |attempts| write!(f, " attempts {attempts}"))
             }
             Self::Progress(name) => write!(f, "progress {name}"),
             Self::Complete(name) => write!(f, "complete {name}"),
@@ -261,6 +301,12 @@ impl fmt::Display for Script {
 }
 
 /// A length of time as [`parse_duration`] reads it.
+#[must_use]
+pub fn duration_text(length: Duration) -> String {
+    Length(length).to_string()
+}
+
+/// See [`duration_text`].
 struct Length(Duration);
 
 impl fmt::Display for Length {
@@ -278,7 +324,7 @@ mod tests {
     use super::*;
 
     const ALL: &str = "transport http\nlatency 5ms\ncall A idle 30s max 5m key order-7\nprogress A\ncomplete A\n\
-                       call B safe\nfail A\ncancel A\nbreak A\nwait 250us\n";
+                       call B idle none safe attempts 1\nfail A\ncancel A\nbreak A\nwait 250us\n";
 
     #[test]
     fn what_is_written_is_read_again() {
@@ -299,6 +345,7 @@ mod tests {
             ("call A\ncancle A\n", "line 2: `cancle` is unknown here; did you mean `cancel`?"),
             ("call A idel 3s", "line 1: `idel` is unknown here; did you mean `idle`?"),
             ("call A idle", "line 1: `idle` wants a value"),
+            ("call A attempts 0", "line 1: `0` is no number of attempts; write one from 1 to 65535"),
             ("call", "line 1: `call` wants the name of a request, as `call A`"),
             ("wait 3", "line 1: `3` is no length of time; write it as 250ms, 30s, 5m, 1h"),
             ("wait 99999999999999999999s", "line 1: `99999999999999999999s` is no length of time that fits here"),

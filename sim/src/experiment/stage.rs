@@ -1,11 +1,9 @@
 //! Where an experiment happens: a client, a server and a network in virtual time, moved step by step.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
-use steady_core::client::{CallOptions, Outcome, Transport};
+use steady_core::client::{CallOptions, CancelSignal, Input, Outcome, Transport};
 use steady_core::deadline::Limits;
 use steady_core::id::{CallId, WireId};
 use steady_core::idempotency::Key;
@@ -14,6 +12,7 @@ use steady_core::retry::{Contract, Verdict};
 use steady_core::time::Instant;
 
 use super::board::{Board, Event, Order, TOOL};
+use super::row::{Ignored, Lane, Moment, Row, Side, Signal};
 use super::{Found, Promise, ScriptError, Step};
 use crate::wire::Answer;
 use crate::world::{Network, NetworkOptions, Wire};
@@ -23,113 +22,14 @@ const REST: Duration = Duration::from_secs(3600);
 /// Requests of one experiment at most.
 const REQUESTS: usize = 1000;
 
-/// What became of one request.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Row {
-    /// The request.
-    pub request: String,
-    /// Its terminal state at the client.
-    pub client: &'static str,
-    /// Whether a final response for it crossed the wire.
-    pub response: bool,
-    /// How the client told the server that it is given up.
-    pub signal: Signal,
-    /// What the contract allows the client to do next; `None` after an answer.
-    pub next: Option<&'static str>,
-    /// What happened to it and changed nothing, in order.
-    pub ignored: Vec<Ignored>,
-}
-
-/// The cancel signal that crossed the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(clippy::exhaustive_enums, reason = "the protocol has these")]
-pub enum Signal {
-    /// None.
-    None,
-    /// A `notifications/cancelled` message (rule C2).
-    Notification,
-    /// The end of the response stream, and no message (rule C1).
-    ClosedStream,
-}
-
-impl Signal {
-    /// As people read it.
-    #[must_use]
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Notification => "notifications/cancelled",
-            Self::ClosedStream => "stream closed",
-        }
-    }
-}
-
-/// An event that came too late.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Ignored {
-    /// Who ignored it.
-    pub by: Side,
-    /// What it was.
-    pub event: &'static str,
-}
-
-/// One end of the wire.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-#[expect(clippy::exhaustive_enums, reason = "there are two")]
-pub enum Side {
-    /// The client.
-    Client,
-    /// The server.
-    Server,
-}
-
-/// One entry of what happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Moment {
-    /// When.
-    pub at: Instant,
-    /// Where.
-    pub lane: Lane,
-    /// What, as people read it; of a message its text without the metadata.
-    pub text: String,
-}
-
-/// Where something happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::exhaustive_enums, reason = "there are two ends, two directions, and the script")]
-pub enum Lane {
-    /// A step of the script.
-    Step,
-    /// A message that leaves the client, or what the client does instead of sending one.
-    ToServer,
-    /// A message that leaves the server.
-    ToClient,
-    /// At the client.
-    Client,
-    /// At the server.
-    Server,
-}
-
-impl fmt::Display for Moment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lead = match self.lane {
-            Lane::Step => "* ",
-            Lane::ToServer => "  client -> server  ",
-            Lane::ToClient => "  client <- server  ",
-            Lane::Client | Lane::Server => "  ",
-        };
-        write!(f, "{:>12}  {lead}{}", self.at.to_string(), self.text)
-    }
-}
-
-/// A request of the experiment.
+/// A request of the experiment, and what is known of it.
 struct Request {
     call: CallId,
+    /// Its last attempt.
+    attempt: Option<WireId>,
+    /// Whether its final response was sent.
+    response: bool,
+    signal: Signal,
     ignored: Vec<(Instant, Ignored)>,
 }
 
@@ -141,8 +41,13 @@ pub struct Stage {
     latency: Duration,
     requests: BTreeMap<String, Request>,
     order: Vec<String>,
+    /// The request of each call, and of each attempt.
+    calls: BTreeMap<CallId, String>,
+    attempts: BTreeMap<WireId, String>,
     timeline: BTreeMap<(Instant, u64), Moment>,
     notes: u64,
+    /// Where in the timeline each message is, in the order of the network's list.
+    crossed: Vec<(Instant, u64)>,
     /// Cancel signals that are under way or have arrived, and nobody has answered yet: of which request, and when they arrive.
     signals: Vec<(String, Instant)>,
     told: Told,
@@ -151,7 +56,8 @@ pub struct Stage {
 /// What of the network's lists is in the timeline.
 #[derive(Default)]
 struct Told {
-    wires: usize,
+    attempts: usize,
+    lost: usize,
     ignored: usize,
     progress: usize,
     finished: BTreeSet<CallId>,
@@ -171,8 +77,11 @@ impl Stage {
             latency,
             requests: BTreeMap::new(),
             order: Vec::new(),
+            calls: BTreeMap::new(),
+            attempts: BTreeMap::new(),
             timeline: BTreeMap::new(),
             notes: 0,
+            crossed: Vec::new(),
             signals: Vec::new(),
             told: Told::default(),
         }
@@ -194,22 +103,24 @@ impl Stage {
             self.note(now, Lane::Step, step.to_string());
         }
         match step {
-            Step::Call { name, idle, max, contract } => {
-                let defaults = CallOptions::default().limits;
-                let limits = Limits { idle: idle.or(defaults.idle), maximum: max.or(defaults.maximum) };
-                self.call(name, limits, contract)?;
+            Step::Call { name, idle, max, contract, attempts } => {
+                let defaults = CallOptions::default();
+                let Limits { idle: usual_idle, maximum: usual_max } = defaults.limits;
+                let limits = Limits { idle: idle.or(usual_idle), maximum: max.or(usual_max) };
+                let attempts = attempts.unwrap_or(defaults.attempts);
+                self.call(name, contract, CallOptions { limits, attempts, ..defaults })?;
             }
             Step::Progress(name) => self.tell(name, Order::Progress)?,
             Step::Complete(name) => self.tell(name, Order::Complete)?,
             Step::Fail(name) => self.tell(name, Order::Fail)?,
             Step::Cancel(name) => {
-                let call = self.find(name)?;
+                let call = self.find(name)?.call;
                 self.network.cancel(call);
             }
             Step::Break(name) => {
-                let call = self.find(name)?;
-                if let Some(wire) = self.attempt(call) {
-                    self.network.break_stream(wire);
+                let attempt = self.find(name)?.attempt;
+                if !attempt.is_some_and(|wire| self.network.break_stream(wire)) {
+                    self.note(now, Lane::Network, format!("nothing to break: {name} has no open stream"));
                 }
             }
             Step::Wait(length) => self.network.run_until(now + *length),
@@ -230,7 +141,7 @@ impl Stage {
         let until = self.now() + REST;
         self.network.run_until(until);
         self.look();
-        let rows = self.order.clone().iter().map(|name| self.row(name)).collect();
+        let rows = self.rows();
         let moments: Vec<Moment> = self.timeline.into_values().collect();
         Found { timeline: moments.iter().map(ToString::to_string).collect(), rows, moments }
     }
@@ -241,7 +152,7 @@ impl Stage {
         self.order.iter().map(|name| self.row(name)).collect()
     }
 
-    fn call(&mut self, name: &str, limits: Limits, promise: &Promise) -> Result<(), ScriptError> {
+    fn call(&mut self, name: &str, promise: &Promise, options: CallOptions) -> Result<(), ScriptError> {
         if self.requests.contains_key(name) {
             return Err(ScriptError::new(format!("`{name}` is called already; give each request a name of its own")));
         }
@@ -257,17 +168,19 @@ impl Stage {
             }
         };
         let arguments = serde_json::json!({ "request": name }).to_string();
-        let options = CallOptions { limits, contract, ..CallOptions::default() };
+        let options = CallOptions { contract, ..options };
         let call = self.network.call(TOOL, &arguments, options);
         let Some(call) = call else { return Err(ScriptError::new("the client has no room for another call")) };
-        self.requests.insert(name.into(), Request { call, ignored: vec![] });
+        let request = Request { call, attempt: None, response: false, signal: Signal::None, ignored: vec![] };
+        self.requests.insert(name.into(), request);
+        self.calls.insert(call, name.into());
         self.order.push(name.into());
         Ok(())
     }
 
-    fn find(&self, name: &str) -> Result<CallId, ScriptError> {
+    fn find(&self, name: &str) -> Result<&Request, ScriptError> {
         let near = || self.order.iter().find(|known| crate::suggest::is_near(name, known));
-        self.requests.get(name).map(|request| request.call).ok_or_else(|| {
+        self.requests.get(name).ok_or_else(|| {
             let hint = near().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
             ScriptError::new(format!("no request `{name}` was called before this step{hint}"))
         })
@@ -279,23 +192,9 @@ impl Stage {
         Ok(())
     }
 
-    /// The last attempt of a call.
-    fn attempt(&self, call: CallId) -> Option<WireId> {
-        self.network.attempts.iter().rev().find(|(of, _)| *of == call).map(|(_, wire)| *wire)
-    }
-
-    fn name_of(&self, wire: WireId) -> Option<String> {
-        let call = self.network.attempts.iter().find(|(_, of)| *of == wire).map(|(call, _)| *call)?;
-        self.name_of_call(call)
-    }
-
-    fn name_of_call(&self, call: CallId) -> Option<String> {
-        self.requests.iter().find(|(_, request)| request.call == call).map(|(name, _)| name.clone())
-    }
-
     fn note(&mut self, at: Instant, lane: Lane, text: String) {
         self.notes += 1;
-        self.timeline.insert((at, self.notes), Moment { at, lane, text });
+        self.timeline.insert((at, self.notes), Moment { at, lane, text, lost: false });
     }
 
     fn ignore(&mut self, at: Instant, name: &str, by: Side, event: &'static str) {
@@ -308,34 +207,58 @@ impl Stage {
 
     /// Writes down what is new.
     fn look(&mut self) {
-        let wires: Vec<Wire> = self.network.wires.iter().skip(self.told.wires).cloned().collect();
-        self.told.wires += wires.len();
-        wires.iter().for_each(|wire| self.crossed(wire));
+        for (call, wire) in self.network.attempts.iter().skip(self.told.attempts) {
+            self.told.attempts += 1;
+            let Some(name) = self.calls.get(call) else { continue };
+            self.attempts.insert(*wire, name.clone());
+            if let Some(request) = self.requests.get_mut(name) {
+                request.attempt = Some(*wire);
+            }
+        }
+        let wires: Vec<Wire> = self.network.wires.iter().skip(self.crossed.len()).cloned().collect();
+        wires.iter().for_each(|wire| self.message(wire));
+        for index in self.network.lost.iter().skip(self.told.lost) {
+            self.told.lost += 1;
+            if let Some(moment) = self.crossed.get(*index).and_then(|place| self.timeline.get_mut(place)) {
+                moment.lost = true;
+            }
+        }
         let ignored: Vec<_> = self.network.ignored.iter().skip(self.told.ignored).cloned().collect();
         self.told.ignored += ignored.len();
         for (at, wire, what) in ignored {
             let event = if what == "progress" { "late progress" } else { "the late response" };
-            if let Some(name) = self.name_of(wire) {
+            if let Some(name) = self.attempts.get(&wire).cloned() {
                 self.ignore(at, &name, Side::Client, event);
             }
         }
         let progress: Vec<_> = self.network.progress.iter().skip(self.told.progress).copied().collect();
         self.told.progress += progress.len();
         for (at, call, value) in progress {
-            let name = self.name_of_call(call).unwrap_or_default();
-            self.note(at, Lane::Client, format!("the application sees progress {} of {name}", value.value()));
+            let name = self.calls.get(&call).map_or("", String::as_str);
+            let text = format!("the application sees progress {} of {name}", value.value());
+            self.note(at, Lane::Client, text);
         }
         self.handlers();
         self.late_signals();
         self.settled();
     }
 
-    fn crossed(&mut self, wire: &Wire) {
+    /// A message that was sent off.
+    fn message(&mut self, wire: &Wire) {
         let lane = if wire.from_client { Lane::ToServer } else { Lane::ToClient };
         self.note(wire.at, lane, short(&wire.text));
-        if let Some(name) = self.given_up(wire) {
-            self.signals.push((name, wire.at + self.latency));
+        self.crossed.push((wire.at, self.notes));
+        let Some(name) = wire.request.and_then(|request| self.attempts.get(&request)) else { return };
+        let Some(request) = self.requests.get_mut(name) else { return };
+        if let Some(signal) = wire.signal {
+            request.signal = match signal {
+                CancelSignal::Notify => Signal::Notification,
+                CancelSignal::CloseStream => Signal::ClosedStream,
+            };
+            self.signals.push((name.clone(), wire.at + self.latency));
         }
+        let is_final = || matches!(crate::wire::read(&wire.text), Some(Input::Response { .. }));
+        request.response = request.response || (!wire.from_client && is_final());
     }
 
     /// A cancellation that arrived, of a request for which a response exists: the response was first, or there were none.
@@ -344,39 +267,10 @@ impl Stage {
         for (name, at) in std::mem::take(&mut self.signals) {
             if at > now {
                 self.signals.push((name, at));
-            } else if self.response(&name).is_some() {
+            } else if self.requests.get(&name).is_some_and(|request| request.response) {
                 self.ignore(at, &name, Side::Server, "the late cancellation");
             }
         }
-    }
-
-    /// The request that this message of the client gives up.
-    fn given_up(&self, wire: &Wire) -> Option<String> {
-        if !wire.from_client || signal_of(&wire.text) == Signal::None {
-            return None;
-        }
-        self.order.iter().find(|name| self.attempt_is_named(name, &wire.text)).cloned()
-    }
-
-    fn attempt_is_named(&self, name: &str, text: &str) -> bool {
-        let call = self.requests.get(name).map(|request| request.call);
-        let wires = self.network.attempts.iter().filter(|(of, _)| Some(*of) == call);
-        wires.into_iter().any(|(_, wire)| {
-            let number = wire.number();
-            text.ends_with(&format!("request {number})")) || text.contains(&format!("\"requestId\":{number},"))
-        })
-    }
-
-    /// When the final response of a request was sent, if there is one.
-    fn response(&self, name: &str) -> Option<Instant> {
-        let call = self.requests.get(name)?.call;
-        let wires: Vec<WireId> =
-            self.network.attempts.iter().filter(|(of, _)| *of == call).map(|(_, wire)| *wire).collect();
-        let answers = |text: &str| match crate::wire::read(text) {
-            Some(steady_core::client::Input::Response { wire, .. }) => wires.contains(&wire),
-            _ => false,
-        };
-        self.network.wires.iter().find(|wire| !wire.from_client && answers(&wire.text)).map(|wire| wire.at)
     }
 
     fn handlers(&mut self) {
@@ -394,6 +288,9 @@ impl Stage {
     }
 
     fn settled(&mut self) {
+        if self.told.finished.len() == self.network.finished.len() {
+            return;
+        }
         let new: Vec<(CallId, Instant)> = self
             .network
             .finished
@@ -403,7 +300,7 @@ impl Stage {
             .collect();
         for (call, at) in new {
             self.told.finished.insert(call);
-            if let Some(name) = self.name_of_call(call) {
+            if let Some(name) = self.calls.get(&call).cloned() {
                 let state = self.state(&name);
                 self.note(at, Lane::Client, format!("the application is told: {name} is {state}"));
             }
@@ -425,14 +322,14 @@ impl Stage {
     }
 
     fn row(&self, name: &str) -> Row {
-        let signals = self.network.wires.iter().filter(|wire| self.given_up(wire).is_some_and(|of| of == name));
-        let mut ignored = self.requests.get(name).map(|request| request.ignored.clone()).unwrap_or_default();
+        let request = self.requests.get(name);
+        let mut ignored = request.map(|request| request.ignored.clone()).unwrap_or_default();
         ignored.sort_by_key(|(at, ignored)| (*at, ignored.by));
         Row {
             request: name.into(),
             client: self.state(name),
-            response: self.response(name).is_some(),
-            signal: signals.map(|wire| signal_of(&wire.text)).next_back().unwrap_or(Signal::None),
+            response: request.is_some_and(|request| request.response),
+            signal: request.map_or(Signal::None, |request| request.signal),
             next: self.next(name),
             ignored: ignored.into_iter().map(|(_, ignored)| ignored).collect(),
         }
@@ -452,16 +349,6 @@ impl Stage {
     #[must_use]
     pub const fn transport(&self) -> Transport {
         self.transport
-    }
-}
-
-fn signal_of(text: &str) -> Signal {
-    if text.starts_with("(closes") {
-        Signal::ClosedStream
-    } else if text.contains("\"method\":\"notifications/cancelled\"") {
-        Signal::Notification
-    } else {
-        Signal::None
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use steady_core::client::Transport;
 use steady_core::time::Instant;
 
-use crate::experiment::{self, Found, Lane, Moment, Promise, Row, Script, Side, Signal, Step};
+use crate::experiment::{self, Found, Lane, Limit, Moment, Promise, Row, Script, Side, Signal, Step};
 
 /// One of the events that are put in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,23 +33,26 @@ pub enum Clock {
     Maximum,
 }
 
-/// How far apart the events are; a message takes 5 ms.
+/// How far apart the events are; a message takes [`LATENCY`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the explorer has two")]
 pub enum Spacing {
-    /// 20 ms: what an event causes has arrived before the next.
+    /// What an event causes has arrived before the next.
     Apart,
-    /// 2 ms: messages cross.
+    /// Messages cross.
     Crossing,
 }
 
-const LATENCY: Duration = Duration::from_millis(5);
+/// How long a message takes, one way.
+pub(super) const LATENCY: Duration = Duration::from_millis(5);
 /// When the first event happens: the handler is waiting by then.
 const START: Duration = Duration::from_millis(10);
 const NAME: &str = "A";
 
 impl Spacing {
-    const fn gap(self) -> Duration {
+    /// From one event to the next.
+    #[must_use]
+    pub const fn gap(self) -> Duration {
         match self {
             Self::Apart => Duration::from_millis(20),
             Self::Crossing => Duration::from_millis(2),
@@ -210,8 +213,9 @@ fn reset(events: &[Event], times: &[Duration]) -> Option<Duration> {
 impl Ordering {
     fn run(transport: Transport, spacing: Spacing, clock: Clock, events: Vec<Event>) -> Option<Self> {
         let plan = Plan::of(spacing, clock, &events);
-        let mut steps =
-            vec![Step::Call { name: NAME.into(), idle: plan.idle, max: plan.maximum, contract: Promise::Unsafe }];
+        let limit = |length: Option<Duration>| length.map_or(Limit::Usual, Limit::After);
+        let (idle, max) = (limit(plan.idle), limit(plan.maximum));
+        let mut steps = vec![Step::Call { name: NAME.into(), idle, max, contract: Promise::Unsafe, attempts: None }];
         let mut now = Duration::ZERO;
         for (event, at) in events.iter().zip(&plan.times) {
             steps.push(Step::Wait(at.saturating_sub(now)));
@@ -244,8 +248,11 @@ impl Ordering {
     }
 
     fn draw(&mut self, moments: &[Moment], times: &[Duration]) {
-        let broken = self.time_of(times, Event::Break);
-        let mut drawn: Vec<Drawn> = moments.iter().filter_map(|moment| draw(moment, broken)).collect();
+        let mut drawn: Vec<Drawn> = moments.iter().filter_map(draw).collect();
+        if drawn.iter().any(|drawn| drawn.label == NO_STREAM) {
+            // What the network says about it stands for the step.
+            drawn.retain(|drawn| drawn.label != BREAKS);
+        }
         if let Some(at) = self.time_of(times, Event::Clock) {
             let label = Event::Clock.name(self.clock);
             let over = drawn.iter().any(|drawn| drawn.at < at && drawn.text.starts_with("the application is told"));
@@ -295,6 +302,9 @@ impl Ordering {
             let what = if lost == 1 { "message was" } else { "messages were" };
             lines.push(format!("{lost} {what} lost with the stream."));
         }
+        if self.moments.iter().any(|moment| moment.label == NO_STREAM) {
+            lines.push("The break found no open stream.".into());
+        }
         lines.extend(ignored.iter().map(|ignored| {
             let (side, verb) = match ignored.by {
                 Side::Client => ("client", "ignored"),
@@ -309,7 +319,10 @@ impl Ordering {
     }
 }
 
-fn draw(moment: &Moment, broken: Option<Duration>) -> Option<Drawn> {
+const BREAKS: &str = "stream breaks";
+const NO_STREAM: &str = "no stream to break";
+
+fn draw(moment: &Moment) -> Option<Drawn> {
     let at = moment.at.saturating_since(Instant::ZERO);
     let text = moment.text.clone();
     let (lane, label) = match moment.lane {
@@ -317,16 +330,15 @@ fn draw(moment: &Moment, broken: Option<Duration>) -> Option<Drawn> {
         Lane::ToClient => (Place::ToClient, label(&text)),
         Lane::Client => (Place::Client, note(&text)),
         Lane::Server => (Place::Server, note(&text)),
+        Lane::Network => (Place::EventBetween, NO_STREAM.to_owned()),
         Lane::Step => match text.split(' ').next()? {
             word @ ("progress" | "complete") => (Place::EventAtServer, word.to_owned()),
-            "break" => (Place::EventBetween, "stream breaks".to_owned()),
+            "break" => (Place::EventBetween, BREAKS.to_owned()),
             "cancel" => (Place::EventAtClient, "cancel".to_owned()),
             _ => (Place::EventAtClient, "call".to_owned()),
         },
     };
-    // It was on its way when the stream broke.
-    let lost = lane == Place::ToClient && broken.is_some_and(|broken| at <= broken && at + LATENCY > broken);
-    Some(Drawn { at, lane, text, label, lost })
+    Some(Drawn { at, lane, text, label, lost: moment.lost })
 }
 
 /// A message in a few words.
@@ -416,5 +428,41 @@ mod tests {
         let ordering = find(Transport::Http, Spacing::Crossing, Clock::Idle, &events);
         assert_eq!((ordering.row.client, ordering.row.response), ("unknown", true));
         assert!(ordering.outcome().iter().any(|line| line == "1 message was lost with the stream."));
+    }
+
+    /// What one sentence of the outcome counts, and what another says of the same message, cannot contradict each other.
+    #[test]
+    fn no_message_is_lost_and_then_ignored_or_seen() {
+        for ordering in orderings() {
+            let outcome = ordering.outcome().join(" ");
+            let what = format!("{:?} {:?} {}: {outcome}", ordering.transport, ordering.spacing, ordering.name());
+            let sent = |label: &str, lost: bool| {
+                ordering.moments.iter().filter(|moment| moment.label == label && moment.lost == lost).count()
+            };
+            let noted = |label: &str| ordering.moments.iter().filter(|moment| moment.label.contains(label)).count();
+            let (results, reports) = (sent("result", false), sent("progress", false));
+            assert!(noted("ignores the late response") + noted("told: completed") <= results, "{what}");
+            let reports_heard = ordering.moments.iter().filter(|moment| {
+                moment.lane == Place::Client && (moment.label.starts_with("sees") || moment.label.contains("progress"))
+            });
+            // The handler's own report stands at the server.
+            assert!(reports_heard.count() <= reports, "{what}");
+            let breaks = noted(BREAKS) == 1;
+            let all_lost = ordering.moments.iter().filter(|moment| moment.lost).count();
+            assert!(breaks || all_lost == 0, "{what}");
+            assert_eq!(ordering.is_http(), breaks || noted(NO_STREAM) == 1, "{what}");
+            assert_eq!(all_lost > 0, outcome.contains("lost with the stream"), "{what}");
+        }
+    }
+
+    #[test]
+    fn a_client_that_has_closed_its_stream_loses_nothing_to_a_later_break() {
+        use Event::{Break, Cancel, Clock as Runs, Complete, Progress};
+        let events = [Progress, Cancel, Runs, Complete, Break];
+        let ordering = find(Transport::Http, Spacing::Crossing, Clock::Idle, &events);
+        let outcome = ordering.outcome();
+        assert!(outcome.iter().any(|line| line == "The client ignored the late response."), "{outcome:?}");
+        assert!(!outcome.iter().any(|line| line.contains("lost with the stream")), "{outcome:?}");
+        assert!(outcome.iter().any(|line| line == "The break found no open stream."), "{outcome:?}");
     }
 }

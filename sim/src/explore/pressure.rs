@@ -18,7 +18,12 @@ const READS: usize = 8;
 /// What waits after each tick.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Buffer {
+    requests: u32,
     capacity: usize,
+    /// Messages that arrive in a tick, and what a reader takes in one.
+    load: usize,
+    reads: usize,
+    /// The last tick with a load, counted from one.
     load_ends: usize,
     /// In the shipped buffer.
     ours: Vec<usize>,
@@ -36,8 +41,17 @@ pub(super) fn buffer() -> Buffer {
         encode::progress_prefix(&mut prefix, &ProgressToken(index.into()));
         queue.open(*handle, &prefix);
     }
-    let mut found =
-        Buffer { capacity: CAPACITY, load_ends: LOAD_ENDS, ours: vec![], unbounded: vec![], coalesced: 0, dropped: 0 };
+    let mut found = Buffer {
+        requests: REQUESTS,
+        capacity: CAPACITY,
+        load: LOAD,
+        reads: READS,
+        load_ends: LOAD_ENDS,
+        ours: vec![],
+        unbounded: vec![],
+        coalesced: 0,
+        dropped: 0,
+    };
     let (mut waiting, mut values) = (0_usize, 0_u32);
     // Each second message is of one of the ten that report the most.
     let chatty = handles.iter().take(10).cycle();

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use steady_core::client::Transport;
 use steady_core::idempotency::Key;
-use steady_ledger::{LedgerError, Options};
+use steady_ledger::{EffectError, LedgerError, Options, Request};
 
 use super::naive::{NaiveShop, anything};
 use super::rig::{AT_REST, REPLY_UNDER_WAY, Shop, Till, break_newest, call, keyed, network, order};
@@ -35,68 +37,123 @@ pub(super) fn request_id(dir: &Path) -> Result<Shown, FailureError> {
     Ok(judge(&naive.effects(), &ours.effects()?, twice, told))
 }
 
-/// Keys and effects as two things.
-#[derive(Default)]
-struct Apart {
-    keys: BTreeMap<&'static str, u64>,
-    effects: u64,
+/// When, while one worker runs a call, the other begins it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Moment {
+    Before,
+    /// The key was looked up, and nothing has happened yet.
+    Checked,
+    /// The effect has happened, and the key is not yet written, or nothing is committed.
+    Done,
+    After,
 }
 
-/// A worker of three steps; `step` is what it has done.
-#[derive(Default)]
-struct Worker {
-    step: u8,
-    free: bool,
+/// What a worker lets happen on its way; handed the moment.
+type Meanwhile = Box<dyn FnMut(Moment) + Send>;
+
+/// A store with two workers on it.
+trait Worker: Clone + Send + 'static {
+    /// Sells once for the key; a worker that is turned away, because the other holds the key, has not.
+    fn sell(&self, meanwhile: Meanwhile) -> Result<(), FailureError>;
+    fn effects(&self) -> Result<u64, FailureError>;
 }
 
-impl Worker {
-    fn next(&mut self, shop: &mut Apart) {
-        match self.step {
-            0 => self.free = !shop.keys.contains_key("order-7"),
-            1 if self.free => shop.effects += 1,
-            2 if self.free => drop(shop.keys.insert("order-7", shop.effects)),
-            _ => {}
-        }
-        self.step += 1;
+/// Key and effect as two things.
+#[derive(Clone, Default)]
+struct Apart(Arc<Mutex<(BTreeMap<&'static str, u64>, u64)>>);
+
+impl Apart {
+    fn books(&self) -> MutexGuard<'_, (BTreeMap<&'static str, u64>, u64)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Of how many orders of the steps, how many run the effect twice.
+impl Worker for Apart {
+    fn sell(&self, mut meanwhile: Meanwhile) -> Result<(), FailureError> {
+        if self.books().0.contains_key("order-7") {
+            return Ok(());
+        }
+        meanwhile(Moment::Checked);
+        self.books().1 += 1;
+        meanwhile(Moment::Done);
+        let sale = self.books().1;
+        self.books().0.insert("order-7", sale);
+        Ok(())
+    }
+
+    fn effects(&self) -> Result<u64, FailureError> {
+        Ok(self.books().1)
+    }
+}
+
+/// The shipped ledger: each worker has a connection of its own to one file.
+#[derive(Clone)]
+struct Shipped(Arc<Till>);
+
+impl Shipped {
+    fn open(file: &Path) -> Result<Self, FailureError> {
+        // Both are on one thread: waiting for the other would be in vain.
+        let options = Options { busy_timeout: Duration::from_millis(1), ..Options::default() };
+        Ok(Self(Arc::new(Till::open(file, options)?)))
+    }
+}
+
+impl Worker for Shipped {
+    fn sell(&self, mut meanwhile: Meanwhile) -> Result<(), FailureError> {
+        let key = Key::parse("order-7")?;
+        let _receipt = self.0.0.execute(&Request::new(&Till::scope(), &key, r#"{"amount":1}"#), move |tx| {
+            meanwhile(Moment::Checked);
+            tx.execute("INSERT INTO sale(amount) VALUES (1)", [])?;
+            meanwhile(Moment::Done);
+            Ok::<_, EffectError<_>>(tx.last_insert_rowid())
+        })?;
+        Ok(())
+    }
+
+    fn effects(&self) -> Result<u64, FailureError> {
+        Ok(self.0.sales()?)
+    }
+}
+
+/// Of how many orders of two workers, how many run the effect twice.
 struct Interleaved {
     orders: usize,
     twice: usize,
 }
 
-/// Two workers have one key, in every order of their steps.
+/// One worker runs a call of one key; the other runs it, too, at each moment in turn, and comes back if it was turned away.
+fn interleave<W: Worker>(open: impl Fn(Moment) -> Result<[W; 2], FailureError>) -> Result<Interleaved, FailureError> {
+    let mut found = Interleaved { orders: 0, twice: 0 };
+    for moment in [Moment::Before, Moment::Checked, Moment::Done, Moment::After] {
+        let [one, other] = open(moment)?;
+        let nothing = || -> Meanwhile { Box::new(|_| {}) };
+        if moment == Moment::Before {
+            other.sell(nothing())?;
+        }
+        let meanwhile = other.clone();
+        one.sell(Box::new(move |at| {
+            if at == moment {
+                // Whether it was turned away shows in the effects.
+                let _sold_or_turned_away = meanwhile.sell(Box::new(|_| {}));
+            }
+        }))?;
+        other.sell(nothing())?;
+        found.orders += 1;
+        found.twice += usize::from(one.effects()? > 1);
+    }
+    Ok(found)
+}
+
+/// Two workers have one key, and the second comes at every moment of the first.
 pub(super) fn check_apart(dir: &Path) -> Result<Shown, FailureError> {
-    // Bit n says whose turn the nth step is; each worker has three.
-    let turns = (0_u8..64).filter(|turns| turns.count_ones() == 3);
-    let mut wrong = Interleaved { orders: 0, twice: 0 };
-    for turns in turns {
-        let (mut shop, mut workers) = (Apart::default(), [Worker::default(), Worker::default()]);
-        for turn in 0..6 {
-            let [first, second] = &mut workers;
-            if turns >> turn & 1 == 0 { first.next(&mut shop) } else { second.next(&mut shop) }
-        }
-        wrong.orders += 1;
-        wrong.twice += usize::from(shop.effects > 1);
-    }
-    // Ours has one step: check, effect, result and key are one transaction of one file.
-    let mut ours = Interleaved { orders: 0, twice: 0 };
-    let key = Key::parse("order-7")?;
-    for second_first in [false, true] {
-        let file = dir.join(format!("apart-{second_first}.db"));
-        let mut workers = [Till::open(&file, Options::default())?, Till::open(&file, Options::default())?];
-        if second_first {
-            workers.reverse();
-        }
-        for worker in &workers {
-            let _receipt = worker.sell(&key, 1)?;
-        }
-        let [worker, _] = &workers;
-        ours.orders += 1;
-        ours.twice += usize::from(worker.sales()? > 1);
-    }
+    let wrong = interleave(|_| {
+        let one = Apart::default();
+        Ok([one.clone(), one])
+    })?;
+    let ours = interleave(|moment| {
+        let file = dir.join(format!("apart-{moment:?}.db"));
+        Ok([Shipped::open(&file)?, Shipped::open(&file)?])
+    })?;
     Ok(judge(
         &wrong,
         &ours,
@@ -152,21 +209,56 @@ pub(super) fn in_memory(dir: &Path) -> Result<Shown, FailureError> {
     ))
 }
 
+/// A receipt that its owners share: whoever has a clone of it can change it for all.
+#[derive(Clone)]
+struct Receipt(Arc<Mutex<Vec<i64>>>);
+
+impl Receipt {
+    fn new(lines: Vec<i64>) -> Self {
+        Self(Arc::new(Mutex::new(lines)))
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Vec<i64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Serialize for Receipt {
+    fn serialize<S: Serializer>(&self, into: S) -> Result<S::Ok, S::Error> {
+        self.lines().serialize(into)
+    }
+}
+
+impl<'de> Deserialize<'de> for Receipt {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Vec::deserialize(from).map(Self::new)
+    }
+}
+
 /// The first caller changes what it got, and the retry gets the stored result.
+fn changed(mut sell: impl FnMut() -> Result<Receipt, FailureError>) -> Result<(Vec<i64>, Vec<i64>), FailureError> {
+    let first = sell()?;
+    let was = first.lines().clone();
+    first.lines().push(-5);
+    let replayed = sell()?.lines().clone();
+    Ok((was, replayed))
+}
+
+/// Both hand out a value of the type that can be shared.
 pub(super) fn mutable_result(dir: &Path) -> Result<Shown, FailureError> {
-    let stored = Arc::new(Mutex::new(vec![1, 100]));
-    let first = Arc::clone(&stored);
-    let was = first.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    first.lock().unwrap_or_else(PoisonError::into_inner).push(-5);
-    let replayed = stored.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let wrong = (was, replayed);
+    let stored = Receipt::new(vec![1, 100]);
+    let wrong = changed(|| Ok(stored.clone()))?;
 
     let till = Till::open(&dir.join("till.db"), Options::default())?;
     let key = Key::parse("order-7")?;
-    let mut first = till.sell(&key, 100)?.into_inner();
-    let was = first.clone();
-    first.push(-5);
-    let ours = (was, till.sell(&key, 100)?.into_inner());
+    // What the effect returns is shared with the application that made it.
+    let made = Receipt::new(vec![1, 100]);
+    let ours = changed(|| {
+        let made = made.clone();
+        let scope = Till::scope();
+        let sold = till.0.execute(&Request::new(&scope, &key, r#"{"amount":100}"#), move |_| Ok(made.clone()))?;
+        Ok(sold.into_inner())
+    })?;
     Ok(judge(
         &wrong,
         &ours,

@@ -47,14 +47,18 @@ impl Area {
     }
 }
 
-/// An experiment that shows the failure: the text that `steady-sim lab --script` runs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// An experiment on the shipped client and server: what the operation should look like where the plan fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Fixture {
     /// A name for its file.
     pub name: &'static str,
-    /// The steps.
-    pub script: String,
+    /// The entry of the failure catalogue that shows the failure itself, with wrong code: `steady-sim failures NAME`.
+    pub failure: Option<&'static str>,
+    /// The steps, as `steady-sim lab --script` runs them.
+    pub script: &'static str,
+    /// How its request ends, as the lab prints it.
+    pub ends: &'static str,
 }
 
 /// One finding.
@@ -71,7 +75,7 @@ pub struct Finding {
     pub what: String,
     /// What to do.
     pub remedy: String,
-    /// What shows it.
+    /// What it should look like, and what shows the failure.
     pub fixture: Option<Fixture>,
 }
 
@@ -103,9 +107,9 @@ impl<'a> Notes<'a> {
     }
 
     /// Adds what shows the last finding, if `when` made one.
-    pub(super) fn shown_by(&mut self, when: bool, name: &'static str, script: &str) -> &mut Self {
+    pub(super) fn shown_by(&mut self, when: bool, fixture: Fixture) -> &mut Self {
         if when && let Some(last) = self.into.last_mut() {
-            last.fixture = Some(Fixture { name, script: script.into() });
+            last.fixture = Some(fixture);
         }
         self
     }

@@ -1,4 +1,5 @@
-//! Slow readers: the policy as it is planned, and the shipped buffer at the planned capacity, overloaded.
+//! Slow readers: the policy as it is planned, and the shipped buffer at the planned capacity, overloaded. The buffer's own
+//! policy stays as it is shipped: what a plan without reserved places or marks would do is in the findings.
 
 use std::time::Duration;
 
@@ -15,12 +16,14 @@ use super::design::Full;
 use super::finding::{Area, Notes};
 use super::{Design, Finding};
 
-/// What the shipped buffer does at the planned capacity while nobody reads.
+/// What the shipped buffer does while nobody reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Overload {
-    /// Places for progress.
+    /// Places for progress, as they were played.
     pub capacity: usize,
+    /// Whether these are the planned ones: else the plan has no bound, or more places than are played.
+    pub as_planned: bool,
     /// Requests that report.
     pub requests: u32,
     /// Reports of each.
@@ -38,6 +41,8 @@ pub struct Overload {
 /// No more places than this are tried.
 const LARGEST: usize = 4096;
 const REPORTS: u32 = 20;
+/// Requests that report into a queue without a bound.
+const UNBOUNDED: u32 = 100;
 
 pub(super) fn check(design: &Design, findings: &mut Vec<Finding>) {
     let (queue, notes) = (&design.queue, &mut Notes::new(Area::Flow, findings));
@@ -99,9 +104,16 @@ pub(super) fn check(design: &Design, findings: &mut Vec<Finding>) {
 
 /// Overloads the shipped buffer as the design plans it.
 pub(super) fn overload(design: &Design) -> Overload {
-    let capacity = design.queue.capacity.clamp(1, LARGEST);
+    let planned = design.queue.capacity;
     let coalesce = if design.queue.coalesces { Coalesce::SameToken } else { Coalesce::Adjacent };
-    overload_buffer(capacity, coalesce, u32::try_from(2 * capacity).unwrap_or(u32::MAX), REPORTS)
+    if planned == 0 {
+        // Room for whatever can come: nothing is ever dropped, as in a queue without a bound.
+        let room = usize::try_from(UNBOUNDED * REPORTS).unwrap_or(usize::MAX);
+        return Overload { as_planned: false, ..overload_buffer(room, coalesce, UNBOUNDED, REPORTS) };
+    }
+    let capacity = planned.min(LARGEST);
+    let requests = u32::try_from(2 * capacity).unwrap_or(u32::MAX);
+    Overload { as_planned: capacity == planned, ..overload_buffer(capacity, coalesce, requests, REPORTS) }
 }
 
 /// Lets so many requests report so often into the shipped buffer while nobody reads, and complete; then reads it empty.
@@ -133,5 +145,59 @@ pub(crate) fn overload_buffer(capacity: usize, coalesce: Coalesce, requests: u32
         finals += usize::from(popped.last);
     }
     let loss_known = queue.take_lost().is_some_and(|lost| lost.progress > 0);
-    Overload { capacity, requests, reports, highest, progress, finals, loss_known }
+    Overload { capacity, as_planned: true, requests, reports, highest, progress, finals, loss_known }
+}
+
+impl Overload {
+    /// In words: what was played, and what came of it.
+    pub(super) fn text(&self, planned: usize) -> String {
+        let Self { capacity, requests, reports, highest, progress, finals, loss_known, .. } = self;
+        let came = format!("the reader gets {progress} of them and {finals} of {requests} final responses");
+        if planned == 0 {
+            return format!(
+                "The plan has no bound. {requests} requests report {reports} times each while nobody reads: {highest} \
+                 progress messages wait, and more with each report that stands for itself; {came}."
+            );
+        }
+        let lost = if *loss_known { "and the reader is told" } else { "and nothing had to be dropped" };
+        let places = if self.as_planned {
+            format!("In the shipped buffer with {capacity} places")
+        } else {
+            format!("In the shipped buffer, shown with {capacity} of the planned {planned} places")
+        };
+        format!(
+            "{places}, {requests} requests report {reports} times each while nobody reads: at most {highest} progress \
+             messages wait, {came}, {lost}."
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(queue: &str) -> (Overload, String) {
+        let text = format!("[operation]\nname = \"a\"\neffect = \"read\"\n[queue]\n{queue}\n");
+        let design = Design::parse(&text).expect("a design");
+        let load = overload(&design);
+        (load, load.text(design.queue.capacity))
+    }
+
+    #[test]
+    fn a_queue_without_a_bound_is_shown_as_one() {
+        let (found, text) = load("capacity = 0\ncoalesces = false");
+        assert_eq!((found.highest, found.progress, found.loss_known), (2000, 2000, false));
+        assert!(text.starts_with("The plan has no bound.") && text.contains("2000 progress messages wait"), "{text}");
+        let (found, _) = load("capacity = 0");
+        assert_eq!(found.highest, 100, "one for each request that reports");
+    }
+
+    #[test]
+    fn a_capacity_that_is_not_played_in_full_is_told() {
+        let (found, text) = load("capacity = 100000");
+        assert_eq!((found.capacity, found.as_planned), (LARGEST, false));
+        assert!(text.contains("shown with 4096 of the planned 100000 places, "), "{text}");
+        let (found, text) = load("capacity = 64");
+        assert!(found.as_planned && text.contains("with 64 places, "), "{text}");
+    }
 }

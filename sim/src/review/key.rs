@@ -8,10 +8,22 @@ use super::design::{
     Automatic, Boundary, Effect, Idempotency, JitterKind, KeySource, KeyStore, LeaseEnd, Replay, Where,
 };
 use super::finding::{Area, Notes};
-use super::{Design, Finding};
+use super::{Design, Finding, Fixture};
 
-const LOST_REPLY: &str = "transport http\ncall A\nwait 20ms\nbreak A\nwait 1s\ncomplete A\n";
-const LOST_REPLY_KEYED: &str = "transport http\ncall A key order-7\nwait 20ms\nbreak A\nwait 1s\ncomplete A\n";
+const LOST_REPLY: Fixture = Fixture {
+    name: "lost-reply-no-key",
+    failure: Some("lost-reply-no-key"),
+    script: "transport http\ncall A\nwait 20ms\nbreak A\nwait 1s\ncomplete A\n",
+    ends: "client: unknown; final response: no; signal: none; ignored: the late completion (by the server)",
+};
+const LOST_REPLY_KEYED: Fixture = Fixture {
+    name: "lost-reply-same-key",
+    failure: Some("lost-reply-same-key"),
+    script: "transport http\ncall A key order-7\nwait 20ms\nbreak A\nwait 1s\ncomplete A\n",
+    ends: "client: completed; final response: yes; signal: none; ignored: nothing",
+};
+const KEY_OF_THE_BUSINESS: Fixture =
+    Fixture { name: "request-id-as-key", failure: Some("request-id-as-key"), ..LOST_REPLY_KEYED };
 
 /// The class that the design earns, and why it is no better.
 pub(super) fn class(design: &Design) -> (Safety, String) {
@@ -72,7 +84,8 @@ fn boundary(design: &Design, idempotency: &Idempotency, notes: &mut Notes<'_>) {
         "the key is drawn for each attempt: the retry is a new operation",
         "draw it once, before the first attempt, and store it with the arguments",
     );
-    notes.shown_by(idempotency.key != KeySource::Business, "lost-reply", LOST_REPLY);
+    notes.shown_by(idempotency.key == KeySource::RequestId, KEY_OF_THE_BUSINESS);
+    notes.shown_by(idempotency.key == KeySource::Attempt, LOST_REPLY_KEYED);
     notes.blocks(
         idempotency.store == KeyStore::Memory,
         "S4",
@@ -155,7 +168,7 @@ fn policy(design: &Design, class: Safety, notes: &mut Notes<'_>) {
         "a call that may have run is sent again by itself: its effect can happen twice",
         "reconcile first, by a business key or by a read; or make it conditional",
     );
-    notes.shown_by(twice, "lost-reply", LOST_REPLY);
+    notes.shown_by(twice, LOST_REPLY);
     notes.blocks(
         class == Safety::Conditional && retry.automatic == Automatic::MaybeSent && !retry.same_arguments,
         "RETRY-2",
@@ -180,11 +193,7 @@ fn policy(design: &Design, class: Safety, notes: &mut Notes<'_>) {
         "the key makes a retry safe, but the client does not use it: a lost reply is left to the caller",
         "set retry.automatic to maybe_sent",
     );
-    notes.shown_by(
-        class == Safety::Conditional && retry.automatic != Automatic::MaybeSent,
-        "lost-reply-keyed",
-        LOST_REPLY_KEYED,
-    );
+    notes.shown_by(class == Safety::Conditional && retry.automatic != Automatic::MaybeSent, LOST_REPLY_KEYED);
     let retries = retry.automatic != Automatic::Never && retry.attempts > 1;
     notes.blocks(
         retries && retry.jitter == JitterKind::None,

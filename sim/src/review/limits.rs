@@ -2,12 +2,32 @@
 
 use super::design::{CancelWay, Resets, TransportKind};
 use super::finding::{Area, Notes};
-use super::{Design, Finding};
+use super::{Design, Finding, Fixture};
 
-const CANCELLED_TWICE: &str = "call A\nwait 20ms\ncancel A\nwait 20ms\ncomplete A\n";
-const SILENT: &str = "call A idle 30s max 5m\nwait 29s\nprogress A\nwait 31s\ncomplete A\n";
-const PAST_MAXIMUM: &str =
-    "call A idle 30s max 1m\nwait 25s\nprogress A\nwait 25s\nprogress A\nwait 9s\nprogress A\nwait 2s\ncomplete A\n";
+const CLOSED: Fixture = Fixture {
+    name: "cancel-by-post",
+    failure: Some("cancel-by-post"),
+    script: "transport http\ncall A\nwait 20ms\ncancel A\nwait 20ms\ncomplete A\n",
+    ends: "client: cancelled; final response: no; signal: stream closed; ignored: the late completion (by the server)",
+};
+const IN_SILENCE: Fixture = Fixture {
+    name: "cancelled-in-silence",
+    failure: None,
+    script: "call A\nwait 20ms\ncancel A\nwait 20ms\ncomplete A\n",
+    ends: "client: cancelled; final response: no; signal: notifications/cancelled; ignored: the late completion (by the server)",
+};
+const REPORTS: Fixture = Fixture {
+    name: "reports-and-lives",
+    failure: None,
+    script: "call A idle 30s max 5m\nwait 25s\nprogress A\nwait 25s\nprogress A\nwait 25s\ncomplete A\n",
+    ends: "client: completed; final response: yes; signal: none; ignored: nothing",
+};
+const PAST_MAXIMUM: Fixture = Fixture {
+    name: "progress-extends-everything",
+    failure: Some("progress-extends-everything"),
+    script: "call A idle 30s max 1m\nwait 25s\nprogress A\nwait 25s\nprogress A\nwait 9s\nprogress A\nwait 2s\ncomplete A\n",
+    ends: "client: maximum timeout; final response: no; signal: notifications/cancelled; ignored: the late completion (by the server)",
+};
 
 pub(super) fn check(design: &Design, findings: &mut Vec<Finding>) {
     let mut notes = Notes::new(Area::Races, findings);
@@ -25,7 +45,7 @@ fn cancellation(design: &Design, notes: &mut Notes<'_>) {
         "the client POSTs a cancellation: over HTTP that message cancels nothing, and the work goes on",
         "close the response stream of the request; that is the cancellation",
     );
-    notes.shown_by(posted, "http-cancel", &format!("transport http\n{CANCELLED_TWICE}"));
+    notes.shown_by(posted, CLOSED);
     notes.blocks(
         kind == TransportKind::Stdio && way == Some(CancelWay::CloseStream),
         "C2, C6",
@@ -44,7 +64,7 @@ fn cancellation(design: &Design, notes: &mut Notes<'_>) {
         "the client waits for the server to confirm a cancellation: after an accepted one nothing is ever sent",
         "settle the caller at once, and ignore what comes late",
     );
-    notes.shown_by(!design.timeouts.settles_locally, "cancelled-in-silence", CANCELLED_TWICE);
+    notes.shown_by(!design.timeouts.settles_locally, IN_SILENCE);
 }
 
 fn clocks(design: &Design, notes: &mut Notes<'_>) {
@@ -61,7 +81,7 @@ fn clocks(design: &Design, notes: &mut Notes<'_>) {
         "progress resets the maximum: then it is none",
         "let progress reset the idle clock alone",
     );
-    notes.shown_by(limits.progress_resets == Resets::Both, "past-the-maximum", PAST_MAXIMUM);
+    notes.shown_by(limits.progress_resets == Resets::Both, PAST_MAXIMUM);
     notes.warns(
         limits.idle.is_none(),
         "T1",
@@ -80,7 +100,7 @@ fn clocks(design: &Design, notes: &mut Notes<'_>) {
         "progress resets nothing: long work is cut at the idle limit although it reports",
         "let progress reset the idle clock",
     );
-    notes.shown_by(limits.idle.is_some() && limits.progress_resets == Resets::None, "reports-and-is-cut", SILENT);
+    notes.shown_by(limits.idle.is_some() && limits.progress_resets == Resets::None, REPORTS);
     notes.warns(
         limits.idle >= limits.max && limits.idle.is_some() && limits.max.is_some(),
         "T1",

@@ -2,8 +2,7 @@
 
 use std::fmt::{self, Display, Formatter};
 
-use super::{Finding, Race, Review, Severity};
-use crate::experiment::Side;
+use super::{Finding, Fixture, Race, Review, Severity};
 
 impl Display for Review {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -12,18 +11,12 @@ impl Display for Review {
         let count = |severity| self.findings.iter().filter(|finding| finding.severity == severity).count();
         writeln!(f, "{} findings block it, {} warn.\n", count(Severity::Blocks), count(Severity::Warns))?;
         races(f, &self.races)?;
+        self.played.iter().try_for_each(|note| writeln!(f, "{note}\n"))?;
         let retry = &self.retry;
         writeln!(f, "## Retry classification\n\n**{}**: {}.\n", retry.class, retry.because)?;
         writeln!(f, "| attempt | what the client may do |\n|---|---|")?;
         writeln!(f, "| never sent | {} |\n| may have been sent | {} |\n", retry.never_sent, retry.maybe_sent)?;
-        let load = &self.overload;
-        let lost = if load.loss_known { "and the reader is told" } else { "and nothing had to be dropped" };
-        writeln!(
-            f,
-            "## Overload\n\nWith {} places, {} requests report {} times each while nobody reads: at most {} progress \
-             messages wait, the reader gets {} of them and {} of {} final responses, {lost}.\n",
-            load.capacity, load.requests, load.reports, load.highest, load.progress, load.finals, load.requests
-        )?;
+        writeln!(f, "## Overload\n\n{}\n", self.overload.text(self.capacity))?;
         if !self.refetch.is_empty() {
             writeln!(f, "## Recovery plan\n\nA new listen request: a new id, the same filter, no `Last-Event-ID`.")?;
             writeln!(f, "Before anything after the gap is used, read: `{}`.\n", self.refetch.join("`, `"))?;
@@ -39,11 +32,7 @@ fn races(f: &mut Formatter<'_>, races: &[Race]) -> fmt::Result {
         "## Races\n\n| race | at the client | final response | signal | ignored | then |\n|---|---|---|---|---|---|"
     )?;
     for Race { race, row, .. } in races {
-        let side = |side| if side == Side::Client { "client" } else { "server" };
-        let ignored: Vec<String> =
-            row.ignored.iter().map(|ignored| format!("{} (by the {})", ignored.event, side(ignored.by))).collect();
-        let ignored = if ignored.is_empty() { "nothing".into() } else { ignored.join(", ") };
-        let response = if row.response { "yes" } else { "no" };
+        let (response, ignored) = (row.response_text(), row.ignored_text());
         let then = row.next.unwrap_or("nothing to do");
         writeln!(f, "| {race} | {} | {response} | {} | {ignored} | {then} |", row.client, row.signal.text())?;
     }
@@ -69,6 +58,13 @@ fn fixtures(f: &mut Formatter<'_>, findings: &[Finding]) -> fmt::Result {
     if shown.is_empty() {
         return Ok(());
     }
-    writeln!(f, "\n## Failure fixtures\n\n`steady-sim lab --script FILE` runs each of them.")?;
-    shown.iter().try_for_each(|fixture| writeln!(f, "\n{}.lab\n\n```text\n{}```", fixture.name, fixture.script))
+    writeln!(
+        f,
+        "\n## Failure fixtures\n\nWhat it should look like: `steady-sim lab --script FILE` runs each of them."
+    )?;
+    shown.iter().try_for_each(|Fixture { name, failure, script, ends }| {
+        writeln!(f, "\n{name}.lab ends as \"{ends}\".")?;
+        failure.iter().try_for_each(|name| writeln!(f, "The failure itself: `steady-sim failures {name}`."))?;
+        writeln!(f, "\n```text\n{script}```")
+    })
 }

@@ -1,6 +1,6 @@
 //! The shipped client machine and the shipped server kernel, with a virtual network between them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
@@ -40,12 +40,24 @@ pub struct Wire {
     pub from_client: bool,
     /// The message, or what happened instead of one, in parentheses.
     pub text: String,
+    /// The request that it belongs to, if any.
+    pub request: Option<WireId>,
+    /// If it gives that request up: how.
+    pub signal: Option<CancelSignal>,
 }
 
-enum Flight {
+/// What is under way.
+struct Flight {
+    /// Its place in the list of all that crossed.
+    wire: usize,
+    what: Cargo,
+}
+
+enum Cargo {
     ToServer(WireId, String),
     CloseStream(WireId),
-    ToClient(String),
+    /// Of this request, if it names one.
+    ToClient(Option<WireId>, String),
 }
 
 /// What an exchange wrote, by its request.
@@ -59,6 +71,8 @@ pub struct Network<S: Service> {
     client: Client<ToolRequest, Answer>,
     link: VirtualLink,
     exchanges: BTreeMap<WireId, TaskId>,
+    /// Attempts whose response stream the client has closed (HTTP): what still arrives on it is thrown away.
+    closed: BTreeSet<WireId>,
     written: Written,
     stats: Stats,
     flights: BTreeMap<(Instant, u64), Flight>,
@@ -73,6 +87,8 @@ pub struct Network<S: Service> {
     pub attempts: Vec<(CallId, WireId)>,
     /// What reached the client and was ignored there, and counted.
     pub ignored: Vec<(Instant, WireId, String)>,
+    /// What never arrived because its stream broke, as places in [`wires`](Self::wires).
+    pub lost: Vec<usize>,
 }
 
 impl<S: Service> Network<S> {
@@ -99,6 +115,7 @@ impl<S: Service> Network<S> {
             options,
             link,
             exchanges: BTreeMap::new(),
+            closed: BTreeSet::new(),
             written: Written::default(),
             stats,
             flights: BTreeMap::new(),
@@ -108,6 +125,7 @@ impl<S: Service> Network<S> {
             progress: Vec::new(),
             attempts: Vec::new(),
             ignored: Vec::new(),
+            lost: Vec::new(),
         }
     }
 
@@ -142,22 +160,36 @@ impl<S: Service> Network<S> {
         self.drain_client();
     }
 
-    /// The network breaks the response stream of an attempt, for both sides at once (HTTP). On stdio there is none.
-    pub fn break_stream(&mut self, wire: WireId) {
-        if let Some(task) = self.exchanges.remove(&wire) {
-            self.executor.kill(task);
-            // What is under way on it is lost.
-            self.flights.retain(|_, flight| !matches!(flight, Flight::ToClient(line) if names(line, wire)));
-            self.client.handle_input(self.now(), Input::StreamLost { wire });
-            self.drain_client();
+    /// The network breaks the response stream of an attempt, for both sides at once (HTTP), and takes with it what is under
+    /// way on it: the request itself, too, if it has not arrived. `false`: there is no stream that could break, because the
+    /// attempt is on stdio, was answered, or was closed and the server knows it.
+    pub fn break_stream(&mut self, wire: WireId) -> bool {
+        if self.options.transport == Transport::Stdio {
+            return false;
         }
+        let exchange = self.exchanges.remove(&wire);
+        let is_request = |flight: &Flight| matches!(flight.what, Cargo::ToServer(of, _) if of == wire);
+        if exchange.is_none() && !self.flights.values().any(is_request) {
+            return false;
+        }
+        exchange.into_iter().for_each(|task| self.executor.kill(task));
+        let lost = &mut self.lost;
+        self.flights.retain(|_, flight| {
+            let on_it = is_request(flight) || matches!(flight.what, Cargo::ToClient(of, _) if of == Some(wire));
+            lost.extend(on_it.then_some(flight.wire));
+            !on_it
+        });
+        self.client.handle_input(self.now(), Input::StreamLost { wire });
+        self.drain_client();
+        true
     }
 
     /// Sends a line that no client machine wrote: of a client that is broken on purpose. On HTTP it is a POST of its own.
     pub fn inject(&mut self, line: &str) {
         // No attempt gets this far.
-        let flight = Flight::ToServer(WireId::new(u64::MAX), line.into());
-        self.send(self.options.to_server, true, line.into(), flight);
+        let cargo = Cargo::ToServer(WireId::new(u64::MAX), line.into());
+        let wire = Wire { at: self.now(), from_client: true, text: line.into(), request: None, signal: None };
+        self.send(self.options.to_server, wire, cargo);
     }
 
     /// Ends the client's link.
@@ -184,30 +216,38 @@ impl<S: Service> Network<S> {
         }
     }
 
-    fn send(&mut self, delay: Duration, from_client: bool, text: String, flight: Flight) {
-        self.wires.push(Wire { at: self.now(), from_client, text });
+    fn send(&mut self, delay: Duration, wire: Wire, what: Cargo) {
         self.next_flight += 1;
+        let flight = Flight { wire: self.wires.len(), what };
+        self.wires.push(wire);
         self.flights.insert((self.now() + delay, self.next_flight), flight);
+    }
+
+    /// Sends what the client wants to be sent for an attempt.
+    fn send_for(&mut self, wire: WireId, signal: Option<CancelSignal>, delay: Duration, text: String, what: Cargo) {
+        let told = Wire { at: self.now(), from_client: true, text, request: Some(wire), signal };
+        self.send(self.options.to_server + delay, told, what);
     }
 
     /// Does what the client wants; when it wants to be woken.
     fn drain_client(&mut self) -> Option<Instant> {
-        let NetworkOptions { to_server, held_by_proxy, .. } = self.options;
+        let held = self.options.held_by_proxy;
         loop {
             match self.client.poll_output() {
                 Output::Idle { wake_at } => return wake_at,
                 Output::Send { call, wire, payload, .. } => {
                     self.attempts.push((call, wire));
                     let line = payload.line(wire);
-                    self.send(to_server, true, line.clone(), Flight::ToServer(wire, line));
+                    self.send_for(wire, None, Duration::ZERO, line.clone(), Cargo::ToServer(wire, line));
                 }
-                Output::Signal { wire, signal: CancelSignal::Notify } => {
+                Output::Signal { wire, signal: signal @ CancelSignal::Notify } => {
                     let line = wire::cancellation(wire);
-                    self.send(to_server + held_by_proxy, true, line.clone(), Flight::ToServer(wire, line));
+                    self.send_for(wire, Some(signal), held, line.clone(), Cargo::ToServer(wire, line));
                 }
-                Output::Signal { wire, signal: CancelSignal::CloseStream } => {
+                Output::Signal { wire, signal: signal @ CancelSignal::CloseStream } => {
                     let text = format!("(closes the response stream of request {})", wire.number());
-                    self.send(to_server + held_by_proxy, true, text, Flight::CloseStream(wire));
+                    self.closed.insert(wire);
+                    self.send_for(wire, Some(signal), held, text, Cargo::CloseStream(wire));
                 }
                 Output::Progress { call, value } => self.progress.push((self.now(), call, value)),
                 Output::Finished { call, finished } => {
@@ -224,22 +264,24 @@ impl<S: Service> Network<S> {
         let mut lines = self.link.take_lines();
         lines.append(&mut self.written.lock().unwrap_or_else(PoisonError::into_inner));
         for line in lines {
-            self.send(self.options.to_client, false, line.clone(), Flight::ToClient(line));
+            let request = request_of(&line);
+            let wire = Wire { at: self.now(), from_client: false, text: line.clone(), request, signal: None };
+            self.send(self.options.to_client, wire, Cargo::ToClient(request, line));
         }
     }
 
     /// Delivers what has arrived by now.
     fn land(&mut self) {
         while let Some(entry) = self.flights.first_entry().filter(|entry| entry.key().0 <= self.executor.now()) {
-            match entry.remove() {
-                Flight::ToServer(_, line) if self.options.transport == Transport::Stdio => self.link.deliver(line),
-                Flight::ToServer(wire, line) => self.post(wire, &line),
-                Flight::CloseStream(wire) => {
+            match entry.remove().what {
+                Cargo::ToServer(_, line) if self.options.transport == Transport::Stdio => self.link.deliver(line),
+                Cargo::ToServer(wire, line) => self.post(wire, &line),
+                Cargo::CloseStream(wire) => {
                     if let Some(task) = self.exchanges.remove(&wire) {
                         self.executor.kill(task);
                     }
                 }
-                Flight::ToClient(line) => {
+                Cargo::ToClient(_, line) => {
                     if let Some(input) = wire::read(&line) {
                         self.hear(input);
                     }
@@ -264,8 +306,17 @@ impl<S: Service> Network<S> {
             | Input::LinkUp => return self.client.handle_input(self.executor.now(), input),
         };
         let before = self.client.counters();
-        self.client.handle_input(self.executor.now(), input);
-        if self.client.counters() != before {
+        let closed = self.closed.contains(&wire);
+        if matches!(input, Input::Response { .. }) {
+            // The last of its stream.
+            self.closed.remove(&wire);
+            self.exchanges.remove(&wire);
+        }
+        // Of a stream that the client has closed its HTTP layer hands on nothing.
+        if !closed {
+            self.client.handle_input(self.executor.now(), input);
+        }
+        if closed || self.client.counters() != before {
             self.ignored.push((self.executor.now(), wire, what.to_owned()));
         }
     }
@@ -294,10 +345,10 @@ impl<S: Service> Network<S> {
     }
 }
 
-/// Whether a line of the server belongs to this attempt.
-fn names(line: &str, attempt: WireId) -> bool {
-    matches!(
-        wire::read(line),
-        Some(Input::Response { wire, .. } | Input::Progress { wire, .. } | Input::Cancelled { wire }) if wire == attempt
-    )
+/// The attempt that a line of the server belongs to.
+fn request_of(line: &str) -> Option<WireId> {
+    match wire::read(line) {
+        Some(Input::Response { wire, .. } | Input::Progress { wire, .. } | Input::Cancelled { wire }) => Some(wire),
+        _ => None,
+    }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use steady_core::client::Transport;
-use steady_sim::experiment::{Promise, Stage, Step};
+use steady_sim::experiment::{Limit, Promise, Stage, Step};
 
 use crate::show;
 
@@ -68,7 +68,13 @@ impl Session {
                 let name = NAMES.chars().nth(self.requests).ok_or("that is all the letters there are")?;
                 self.requests += 1;
                 self.current = Some(name);
-                Step::Call { name: name.into(), idle: None, max: None, contract: Promise::Unsafe }
+                Step::Call {
+                    name: name.into(),
+                    idle: Limit::Usual,
+                    max: Limit::Usual,
+                    contract: Promise::Unsafe,
+                    attempts: None,
+                }
             }
             'p' => Step::Progress(current()?),
             'c' => Step::Complete(current()?),
