@@ -252,11 +252,14 @@ impl<'a> Runs<'a> {
         }
         let Kept { small, day, id } = record::keep(&conn, &body, expires_ms).await.map_err(stop)?;
         let seal = record::seal(&inner.secret, &call.fingerprint, code(State::Committed), &body);
-        // The commit goes out with it. If this is no longer the transaction of the claim, the null ends it before that.
-        let sql = "UPDATE ledger_key SET result = $4, result_day = $5, result_id = $6, result_digest = $7,
-                       executions = CASE WHEN state = 2 AND result_digest IS NULL
-                                              AND xmin = pg_current_xact_id()::xid THEN 1 END
-                   WHERE principal = $1 AND operation = $2 AND key = $3";
+        // The commit goes out with it. That it is one row, of this transaction, is what says that the transaction is still the
+        // one of the claim, and the claim still there: the division ends it before that.
+        let sql = "WITH done AS (
+                       UPDATE ledger_key SET result = $4, result_day = $5, result_id = $6, result_digest = $7
+                       WHERE principal = $1 AND operation = $2 AND key = $3 AND state = 2 AND result_digest IS NULL
+                           AND xmin = pg_current_xact_id()::xid
+                       RETURNING 1)
+                   SELECT 1 / count(*) FROM done";
         let values = args![
             &*call.scope.principal => TEXT, &*call.scope.operation => TEXT, call.key.as_str() => TEXT,
             small => BYTEA, day => INT4, id => INT8, &seal[..] => BYTEA,
@@ -264,11 +267,6 @@ impl<'a> Runs<'a> {
         conn.ready(sql, values).await.map_err(stop)?;
         let (stored, done) = conn.both(conn.raw().run(sql, values), conn.raw().batch("COMMIT")).await;
         match (stored, done) {
-            // The key is gone, so the transaction of its claim is too.
-            (Ok(0), Ok(())) => {
-                conn.put_back();
-                Err(LedgerError::TransactionLost(None).into())
-            }
             (Ok(_), Ok(())) => {
                 inner.latest.fetch_max(after.latest, std::sync::atomic::Ordering::Relaxed);
                 outbox::wake(inner, &conn, outgoing).await;

@@ -55,6 +55,29 @@ fn a_key_whose_transaction_was_ended_under_it_never_runs_again() {
     });
 }
 
+/// A function hides from the ledger what it does.
+#[test]
+fn an_effect_that_takes_its_own_key_away_does_nothing() {
+    let Some(shop) = Shop::open("an_effect_that_takes_its_own_key_away_does_nothing", options()) else { return };
+    shop.runtime.block_on(async {
+        let client = shop.stranger().await;
+        let forget = "CREATE FUNCTION tidy_up() RETURNS void LANGUAGE sql AS 'DELETE FROM ledger_key'";
+        client.batch_execute(forget).await.unwrap();
+        let (scope, key) = (scope(), key("order-1"));
+        let request = Request::new(&scope, &key, "{}");
+        let done = shop.ledger.execute(&request, |tx| {
+            Box::pin(async move {
+                let id = charge(tx, "order-1").await?;
+                tx.execute("SELECT tidy_up()", &[]).await?;
+                Ok(id)
+            })
+        });
+        let done = done.await;
+        assert!(matches!(done, Err(LedgerError::TransactionLost(Some(_)))), "{done:?}");
+        assert_eq!(shop.number("SELECT count(*) FROM effect").await, 0);
+    });
+}
+
 #[test]
 fn a_failed_statement_loses_the_transaction_and_a_refusal_after_it_is_kept() {
     let name = "a_failed_statement_loses_the_transaction_and_a_refusal_after_it_is_kept";

@@ -45,6 +45,8 @@ pub(super) struct Read {
 pub(super) struct Answer {
     pub(super) text: String,
     pub(super) is_error: bool,
+    /// Whether it carried the id of the request: its server has read it, and may have run it.
+    pub(super) is_named: bool,
 }
 
 /// What a message of a stream is to the request that the stream belongs to.
@@ -89,8 +91,8 @@ impl Reader<'_> {
         }
         let text = String::from_utf8(bytes).unwrap_or_default();
         match self.place(&text) {
-            Place::Answer { is_error } => Ok(Answer { text, is_error }),
-            Place::Unnamed(text) => Ok(Answer { text, is_error: true }),
+            Place::Answer { is_error } => Ok(Answer { text, is_error, is_named: true }),
+            Place::Unnamed(text) => Ok(Answer { text, is_error: true, is_named: false }),
             Place::Before | Place::Foreign => Err(judge(status, kind, &text)),
         }
     }
@@ -118,8 +120,10 @@ impl Reader<'_> {
                     // It carries nothing but an id, or a time, for who would resume.
                     Some(sse::Item::Event("")) => continue,
                     Some(sse::Item::Event(event)) => match self.place(event) {
-                        Place::Answer { is_error } => return Ok(Answer { text: event.to_owned(), is_error }),
-                        Place::Unnamed(text) => return Ok(Answer { text, is_error: true }),
+                        Place::Answer { is_error } => {
+                            return Ok(Answer { text: event.to_owned(), is_error, is_named: true });
+                        }
+                        Place::Unnamed(text) => return Ok(Answer { text, is_error: true, is_named: false }),
                         Place::Before => What::Message(event.to_owned()),
                         Place::Foreign => What::Bad(BadFrame::Foreign),
                     },

@@ -150,7 +150,7 @@ impl Exchange {
                 Ok(answer) => answer,
                 Err(end) => return Ended { end: Err(end), rest },
             };
-            let Answer { text, is_error } = answer;
+            let Answer { text, is_error, .. } = answer;
             let Some(remedy) = is_error.then(|| self.remedy(&text, &mut tried)).flatten() else {
                 return Ended { end: Ok(self.learned(text)), rest };
             };

@@ -416,3 +416,35 @@ fn an_answer_for_a_session_that_is_lost_goes_to_no_other() {
         assert!(raw.is_quiet());
     });
 }
+
+#[test]
+fn a_call_whose_own_error_names_it_has_run_and_is_not_sent_again() {
+    for (status, code, message) in [
+        ("404 Not Found", -32002, "order not found"),
+        ("404 Not Found", -32000, "no such session of the payment"),
+        ("400 Bad Request", -32000, "payment session expired"),
+    ] {
+        run(async move {
+            let raw = Raw::start();
+            let (client, _none) = open(&raw, eager(), false).await;
+            let (told, hears) = std::sync::mpsc::channel();
+            raw.answer_each(move |asked| {
+                let method = if asked.body.is_null() { "GET" } else { asked.method() };
+                let _the_test_is_over = told.send(method.to_owned());
+                match method {
+                    "initialize" => answer_initialize(asked, "s-2", "2025-11-25"),
+                    "tools/call" => {
+                        let error = json!({"code": code, "message": message});
+                        let answer = json!({"jsonrpc": "2.0", "id": asked.body["id"], "error": error});
+                        asked.respond(status, "application/json", &answer.to_string());
+                    }
+                    _ => asked.respond("405 Method Not Allowed", "text/plain", ""),
+                }
+            });
+            let ended = client.call(tool("charge", "{}")).await;
+            let Err(CallError::Peer(error)) = &ended else { panic!("{status}: {ended:?}") };
+            assert_eq!((error.code, &*error.message), (code, message));
+            assert_eq!(hears.try_iter().collect::<Vec<_>>(), ["tools/call"], "{status}");
+        });
+    }
+}

@@ -80,22 +80,29 @@ fn lost(why: Unanswered) -> Unanswered {
     }
 }
 
-/// Whether this says that the server does not know the session: 404, but for one that says no more than that there is no
-/// such method. Several servers say 400 instead, with an error of their SDK that names the session.
+/// Whether this says that the server does not know the session, so that the request did not run: 404, but for one that says
+/// no more than that there is no such method. Several servers say 400 instead, with an error of their SDK that names the
+/// session. An error with the id of the request is the request's own answer, whatever the status that it is mapped to; it
+/// counts only with a code that no request which ran ends with.
 fn is_forgotten(status: StatusCode, end: &Result<Answer, Unanswered>) -> bool {
-    let error = match end {
-        Ok(Answer { text, is_error: true }) => error(text),
+    let (error, is_named) = match end {
+        Ok(Answer { text, is_error: true, is_named }) => (error(text), *is_named),
         Ok(Answer { is_error: false, .. }) => return false,
-        Err(_) => None,
+        Err(_) => (None, false),
     };
     match status {
+        StatusCode::NOT_FOUND if is_named => {
+            error.is_some_and(|(number, _)| matches!(number, SESSION_NOT_FOUND | code::INVALID_REQUEST))
+        }
         StatusCode::NOT_FOUND => error.is_none_or(|(number, _)| number != code::METHOD_NOT_FOUND),
-        StatusCode::BAD_REQUEST => error
+        StatusCode::BAD_REQUEST if !is_named => error
             .is_some_and(|(number, message)| number == SDK_REFUSAL && message.to_ascii_lowercase().contains("session")),
         _ => false,
     }
 }
 
+/// What servers answer a session with that they do not know.
+const SESSION_NOT_FOUND: i64 = -32001;
 /// What the official SDKs refuse a whole POST with.
 const SDK_REFUSAL: i64 = -32000;
 
@@ -111,22 +118,33 @@ mod tests {
 
     #[test]
     fn what_says_that_a_session_is_forgotten() {
-        let error = |number: i64, message: &str| {
+        let error = |is_named: bool, number: i64, message: &str| {
             let text = format!(r#"{{"jsonrpc":"2.0","id":1,"error":{{"code":{number},"message":"{message}"}}}}"#);
-            Ok(Answer { text, is_error: true })
+            Ok(Answer { text, is_error: true, is_named })
         };
+        let (unnamed, named) =
+            (|number, message| error(false, number, message), |number, message| error(true, number, message));
         let no_message = || Err(Unanswered::NotSpoken("HTTP 404".into()));
-        let result = || Ok(Answer { text: r#"{"jsonrpc":"2.0","id":1,"result":{}}"#.into(), is_error: false });
+        let text = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        let result = || Ok(Answer { text: text.into(), is_error: false, is_named: true });
         for (status, end, forgotten) in [
             (404, no_message(), true),
-            (404, error(-32001, "Session not found"), true),
-            (404, error(-32601, "no such method"), false),
-            (400, error(-32000, "Bad Request: No valid session ID provided"), true),
-            (400, error(-32000, "Bad Request: Unsupported protocol version"), false),
-            (400, error(-32602, "the session argument is missing"), false),
+            (404, unnamed(-32001, "Session not found"), true),
+            (404, unnamed(-32000, "gone"), true),
+            (404, unnamed(-32601, "no such method"), false),
+            (404, named(-32001, "Session not found"), true),
+            (404, named(-32600, "there is no such session"), true),
+            (404, named(-32601, "no such method"), false),
+            (404, named(-32002, "order not found"), false),
+            (404, named(-32000, "no such session"), false),
+            (400, unnamed(-32000, "Bad Request: No valid session ID provided"), true),
+            (400, unnamed(-32000, "Bad Request: Unsupported protocol version"), false),
+            (400, unnamed(-32602, "the session argument is missing"), false),
+            (400, named(-32000, "payment session expired"), false),
+            (400, named(-32001, "Session not found"), false),
             (400, no_message(), false),
             (500, no_message(), false),
-            (200, error(-32000, "no session"), false),
+            (200, unnamed(-32000, "no session"), false),
             (404, result(), false),
         ] {
             let status = StatusCode::from_u16(status).expect("a status");
