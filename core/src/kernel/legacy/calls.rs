@@ -1,6 +1,6 @@
 //! What a client's modern messages are to a server of an older revision, and what that server says is to the client.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -158,7 +158,9 @@ impl Calls {
     /// id by which it knows the call; none for a listen.
     pub(super) fn give_up(&mut self, id: i64, reason: Option<&str>, say: &mut Out) -> Option<RequestId> {
         if let Some(filter) = self.listens.remove(&id) {
-            self.watch(legacy::UNSUBSCRIBE, &filter, say);
+            // The server has one subscription for all who name a resource.
+            let others: BTreeSet<String> = self.listens.values().flat_map(|other| uris(other)).collect();
+            self.watch(legacy::UNSUBSCRIBE, uris(&filter).filter(|uri| !others.contains(uri)), say);
             return None;
         }
         let call = self.running.iter().find(|(_, now)| **now == id).map_or(id, |(call, _)| *call);
@@ -221,14 +223,14 @@ impl Calls {
     /// A listen exists here only: the server says everything to everybody, but for single resources.
     fn listen(&mut self, id: i64, params: &str, ready: &mut In, say: &mut Out) {
         let filter = members(params, &["notifications"]).and_then(|[filter]| filter).unwrap_or("{}");
-        self.watch(legacy::SUBSCRIBE, filter, say);
+        self.watch(legacy::SUBSCRIBE, uris(filter), say);
         let stamped = format!("{{\"notifications\":{filter},\"_meta\":{{\"{STAMP}\":{id}}}}}");
         ready.push_back(notification(method::ACKNOWLEDGED, &stamped).into());
         self.listens.insert(id, filter.to_string());
     }
 
-    fn watch(&mut self, name: &str, filter: &str, say: &mut Out) {
-        for uri in uris(filter) {
+    fn watch(&mut self, name: &str, uris: impl Iterator<Item = String>, say: &mut Out) {
+        for uri in uris {
             self.own += 1;
             let (mut params, mut text) = (b"{\"uri\":".to_vec(), Vec::new());
             encode::string(&mut params, &uri);

@@ -289,6 +289,38 @@ fn a_listen_on_an_older_server_hears_what_it_asked_for() {
     assert_eq!((&sent[0]["method"], &sent[0]["params"]), (&json!("resources/unsubscribe"), &json!({"uri":"x:y"})));
 }
 
+/// The requests about single resources that the server reads now, each of which it answers.
+fn about_resources(client: &mut Client) -> Vec<(String, String)> {
+    let text = |value: &Value| value.as_str().expect("a text").to_owned();
+    let sent = client.read();
+    for request in &sent {
+        client.say(&json!({"jsonrpc":"2.0","id":request["id"],"result":{}}));
+    }
+    sent.iter().map(|sent| (text(&sent["method"]), text(&sent["params"]["uri"]))).collect()
+}
+
+#[test]
+fn a_resource_is_unsubscribed_when_the_last_listen_that_names_it_goes() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let listen = |client: &mut Client, filter: &str| {
+        let filter = Filter::parse(filter).expect("a filter");
+        let mut listener = client.caller.listen(filter, subscription::Config::default(), jitter()).expect("room");
+        let _subscribed = about_resources(client);
+        assert!(matches!(now(Box::pin(listener.next()).as_mut()), Some(ListenEvent::Gap { .. })));
+        listener.refetched();
+        listener
+    };
+    let first = listen(&mut client, r#"{"resourceSubscriptions":["x:y","x:a"]}"#);
+    let mut other = listen(&mut client, r#"{"resourceSubscriptions":["x:y"]}"#);
+    drop(first);
+    let pair = |method: &str, uri: &str| (format!("resources/{method}"), uri.to_owned());
+    assert_eq!(about_resources(&mut client), [pair("unsubscribe", "x:a")]);
+    client.say(&json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:y"}}));
+    assert!(matches!(now(Box::pin(other.next()).as_mut()), Some(ListenEvent::Notice(_))));
+    drop(other);
+    assert_eq!(about_resources(&mut client), [pair("unsubscribe", "x:y")]);
+}
+
 #[test]
 fn what_an_older_server_does_not_have_is_answered_here() {
     let mut client = Client::shaken("2025-11-25", "{}");
