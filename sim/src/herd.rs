@@ -126,7 +126,7 @@ pub struct HerdReport {
 }
 
 impl HerdReport {
-    /// Whether every attempt keeps its share, with a fifth on top, and every client is back in time, in the right order.
+    /// Whether every attempt keeps its share, and what chance adds, and every client is back in time, in the right order.
     #[must_use]
     pub fn holds(&self) -> bool {
         let spread = self.attempts.iter().all(AttemptWindows::keeps_its_share);

@@ -25,7 +25,7 @@ pub mod store;
 mod switch;
 mod system;
 
-pub use batch::{Failure, Options, Report, batch, play};
+pub use batch::{Failure, Options, Report, batch, play, play_twice};
 pub use draw::draw;
 pub use floor::{FLOOR, FROM};
 pub use journal::{Check, Coverage, Violation};

@@ -118,3 +118,16 @@ fn the_table_holds_for_what_ships_and_not_for_pauses_without_jitter_in_its_place
     }
     assert!(!table::holds(&swapped), "the shipped jitter in the place of none");
 }
+
+#[test]
+fn a_small_fleet_holds_and_one_in_step_is_told_from_chance_from_fifty_on() {
+    for clients in [1, 2, 5, 10, 50, 100, 300, 1000, 3000] {
+        for seconds in [0, 1, 10] {
+            let herd = Herd { clients, outage: Duration::from_secs(seconds), ..Herd::default() };
+            let report = run(&herd);
+            assert!(report.holds(), "{clients} clients, {seconds} s: {:?}", report.attempts);
+            let fixed = run(&Herd { retry: Retry::Fixed(Duration::from_secs(1)), ..herd });
+            assert!(clients < 50 || !fixed.attempts[0].keeps_its_share(), "{clients} clients in step, {seconds} s");
+        }
+    }
+}

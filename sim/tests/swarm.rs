@@ -1,6 +1,9 @@
 //! The swarm keeps its own promises: it is deterministic, it sees what is broken on purpose, and what it finds is small.
 
-use steady_sim::swarm::{Check, Mutant, Options, Script, batch, draw, play};
+use std::collections::BTreeSet;
+
+use steady_sim::swarm::script::Shape;
+use steady_sim::swarm::{Check, Mutant, Options, Script, batch, draw, play, play_twice};
 
 /// As many as verify runs.
 const SEEDS: u64 = 200;
@@ -18,12 +21,15 @@ fn breaks(mutant: Mutant) -> &'static [Check] {
         Mutant::IgnoresDisconnect => &[Check::SilenceAfterCancel, Check::Grace],
         Mutant::AnswersTwice => &[Check::OneFinal],
         Mutant::RepeatsProgress => &[Check::ProgressIncreases],
-        Mutant::DropsFinal => &[Check::AnsweredInCalm, Check::SilenceAfterCancel],
+        // What waits behind the final in its pipe waits for good.
+        Mutant::DropsFinal => &[Check::AnsweredInCalm, Check::SilenceAfterCancel, Check::NothingMissed],
         Mutant::UnboundedBuffer => &[Check::BufferBound],
         Mutant::NoGrace => &[Check::Grace],
         Mutant::KeyApart | Mutant::VolatileKeys | Mutant::ForgetsKeys => &[Check::OneEffect],
         Mutant::AnswersBeforeCommit => &[Check::DurableAnswer, Check::StableAnswer],
-        Mutant::IgnoresArguments => &[Check::KeyArguments, Check::DurableAnswer],
+        Mutant::IgnoresArguments | Mutant::ComparesText => &[Check::KeyArguments],
+        Mutant::StaysPoisoned => &[Check::AnsweredInCalm],
+        Mutant::Unsteady => &[Check::SameRun],
         Mutant::MutableResult => &[Check::StableAnswer],
         Mutant::ResendsUnsafe => &[Check::UnsafeOnce, Check::Matrix],
         Mutant::NewKey => &[Check::SameBytes, Check::OneEffect],
@@ -59,10 +65,58 @@ fn each_mutant_is_found_and_shrinks_to_a_handful_of_events() {
         assert!(events <= HANDFUL, "{mutant:?} shrinks to {events} events:\n{}", failure.script.text());
         // What is kept is the script, which says everything.
         let read = Script::parse(&failure.script.text()).expect("it reads what it writes");
-        assert_eq!(play(&read, false).expect("it runs").violations, failure.small, "{mutant:?}");
+        assert_eq!(play_twice(&read, false).expect("it runs").violations, failure.small, "{mutant:?}");
         // Without the fault nothing is broken.
         let healthy = Script { world: steady_sim::swarm::script::World { mutant: None, ..read.world }, ..read };
-        assert_eq!(play(&healthy, false).expect("it runs").violations, [], "{mutant:?}: {}", healthy.text());
+        assert_eq!(play_twice(&healthy, false).expect("it runs").violations, [], "{mutant:?}: {}", healthy.text());
+    }
+}
+
+#[test]
+fn every_promise_is_broken_by_some_mutant() {
+    let mut open: BTreeSet<Check> = Check::ALL.into_iter().collect();
+    for seed in 0..40 {
+        for mutant in Mutant::ALL {
+            if !breaks(mutant).iter().any(|check| open.contains(check)) {
+                continue;
+            }
+            let run = play_twice(&draw(seed, Some(mutant)), false).expect("it runs");
+            run.violations.iter().for_each(|broken| _ = open.remove(&broken.check));
+        }
+    }
+    assert_eq!(open, BTreeSet::new(), "nothing shows that these can fail");
+}
+
+#[test]
+fn what_a_faulty_server_says_over_http_comes_to_its_client() {
+    let heard = |mutant| {
+        (0..20).any(|seed| {
+            let mut script = draw(seed, Some(mutant));
+            script.world.clients.fill(Shape::Http);
+            let run = play(&script, false).expect("it runs");
+            run.coverage.contains_key("client: progress that did not increase")
+        })
+    };
+    assert!(heard(Mutant::RepeatsProgress));
+    assert!(!heard(Mutant::AnswersTwice), "only the fault does it");
+    // A stream that ends without its final is a loss, as any other: `DropsFinal` breaks nothing there.
+    for mutant in [Mutant::AnswersTwice, Mutant::AsksClient, Mutant::ListensUnacknowledged] {
+        let found = (0..40).any(|seed| {
+            let mut script = draw(seed, Some(mutant));
+            script.world.clients.fill(Shape::Http);
+            let run = play(&script, false).expect("it runs");
+            run.violations.iter().any(|broken| breaks(mutant).contains(&broken.check))
+        });
+        assert!(found, "{mutant:?} over HTTP alone");
+    }
+}
+
+#[test]
+fn seeds_that_do_not_begin_at_nought_show_all_that_has_to_be_seen() {
+    for first in [1000, 5200, 70_000] {
+        let options = Options { first, end: first + SEEDS, jobs: 2, mutant: None };
+        let report = batch(&options, &|_| {}).expect("it runs");
+        assert!(report.holds(), "from {first} on: {:?} {:?}", report.missing, report.failure);
     }
 }
 

@@ -32,10 +32,13 @@ pub(crate) struct News {
 
 impl News {
     /// A change that no worker waits for, such as progress.
+    #[cfg(feature = "postgres")]
     pub(crate) const SEEN: Self = Self { changed: true, work: false };
     /// A change that a worker may wait for.
+    #[cfg(feature = "postgres")]
     pub(crate) const WORK: Self = Self { changed: true, work: true };
     /// A task is free again, and looks as before.
+    #[cfg(feature = "postgres")]
     pub(crate) const RELEASED: Self = Self { changed: false, work: true };
 
     const fn is_for(self, interest: Interest) -> bool {

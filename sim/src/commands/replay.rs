@@ -66,7 +66,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
         Ok(script) => script,
         Err(error) => return show::failed(&format!("{name}: {error}")),
     };
-    let run = match swarm::play(&script, true) {
+    let run = match swarm::play_twice(&script, true) {
         Ok(run) => run,
         Err(error) => return show::failed(&format!("no temporary directory: {error}")),
     };

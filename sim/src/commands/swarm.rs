@@ -64,6 +64,8 @@ pub(super) fn mutant(text: &str) -> Result<Mutant, String> {
 #[derive(Serialize)]
 struct Json<'a> {
     holds: bool,
+    /// No promise was broken; whether enough was seen is in `missing`.
+    kept: bool,
     wall_ms: u128,
     jobs: usize,
     requests_per_minute: u64,
@@ -120,6 +122,7 @@ pub(super) fn run(args: &Args) -> ExitCode {
     let per_minute = |count: u64| (u128::from(count) * 60_000 / wall.as_millis().max(1)).try_into().unwrap_or(u64::MAX);
     let json = Json {
         holds: report.holds(),
+        kept: report.failure.is_none(),
         wall_ms: wall.as_millis(),
         jobs,
         requests_per_minute: per_minute(report.requests),
@@ -188,5 +191,12 @@ fn people(out: &mut impl Write, json: &Json<'_>, wall: Duration) -> io::Result<(
             writeln!(out, "{why}; they are:\n{events}")?;
         }
     }
-    writeln!(out, "{}", if json.holds { "every promise was kept" } else { "FAILED" })
+    let verdict = match (&report.failure, report.missing.is_empty()) {
+        (Some(_), _) => "FAILED: a promise was broken",
+        (None, true) => "every promise was kept",
+        (None, false) => {
+            "every promise was kept, and TOO LITTLE WAS SEEN: take more seeds, or see why it does not happen"
+        }
+    };
+    writeln!(out, "{verdict}")
 }

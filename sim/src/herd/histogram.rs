@@ -30,7 +30,8 @@ pub struct AttemptWindows {
     pub share_permille: u32,
     /// The share that the policy puts into the busiest window, in thousandths, rounded up.
     pub policy_permille: u32,
-    /// The most clients that may fall into one window: that share of the fleet, and a fifth of it on top.
+    /// The most clients that may fall into one window: that share of the fleet, and on top a fifth of it, or five standard
+    /// deviations where the fleet is so small that chance adds more.
     pub allowed: u32,
     /// How many begin in each 100 ms after the loss, by the start of those in milliseconds; empty ones are left out.
     pub windows: BTreeMap<u64, u32>,
@@ -43,7 +44,9 @@ impl AttemptWindows {
         let attempt = (0..before).fold(Attempt::FIRST, |attempt, _| attempt.next());
         // Exact, where thousandths are not: a fleet of a million has windows of 12,500.
         let (window, ceiling) = (WINDOW.as_nanos(), herd.backoff.ceiling(attempt).as_nanos().max(WINDOW.as_nanos()));
-        let allowed = u128::from(herd.clients) * window * 12 / (ceiling * 10);
+        let mean = u128::from(herd.clients) * window * 1000 / ceiling;
+        // In thousandths. Three more, as the few of a tiny fleet are not spread as many are.
+        let allowed = (mean + (mean / 5).max(5 * (mean * 1000).isqrt())) / 1000 + 3;
         Self {
             attempt: attempt.number(),
             clients: 0,
@@ -86,7 +89,7 @@ impl AttemptWindows {
         self.times = Vec::new();
     }
 
-    /// Whether the busiest window holds at most a fifth more than the policy says.
+    /// Whether the busiest window holds no more than the policy and chance let.
     #[must_use]
     pub fn keeps_its_share(&self) -> bool {
         self.busiest <= self.allowed

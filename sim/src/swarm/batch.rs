@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::draw::draw;
 use super::floor::missing;
-use super::journal::{Coverage, Violation, mix};
+use super::journal::{Check, Coverage, Violation, mix};
 use super::mutant::Mutant;
 use super::script::{Form, Script};
 use super::shrink::shrink;
@@ -108,6 +108,18 @@ pub fn play(script: &Script, record: bool) -> io::Result<Run> {
     }
 }
 
+/// Runs a script twice: that the second run is another is a violation, too.
+///
+/// # Errors
+/// There is no temporary directory.
+pub fn play_twice(script: &Script, record: bool) -> io::Result<Run> {
+    let mut first = play(script, record)?;
+    if play(script, false)?.hash != first.hash {
+        first.violations.push(Violation::not_the_same());
+    }
+    Ok(first)
+}
+
 /// Runs seeds until one breaks something. `done` is told after each how many there are so far.
 ///
 /// # Errors
@@ -167,12 +179,12 @@ fn twice(seed: u64, script: &Script, first: &Run) -> io::Result<Option<u64>> {
 
 fn failure(seed: u64, violations: Vec<Violation>, mutant: Option<Mutant>) -> io::Result<Failure> {
     let drawn = draw(seed, mutant);
-    let breaks = |script: &Script| play(script, false).ok()?.violations.first().map(|broken| broken.check);
-    let script = match violations.first() {
-        Some(first) => shrink(&drawn, first.check, SHRINK_RUNS, breaks),
-        None => drawn.clone(),
-    };
-    let small = play(&script, false)?.violations;
+    let first = violations.first().map(|broken| broken.check);
+    // Only two runs show that they are not the same.
+    let judged = if first == Some(Check::SameRun) { play_twice } else { play };
+    let breaks = |script: &Script| judged(script, false).ok()?.violations.first().map(|broken| broken.check);
+    let script = first.map_or_else(|| drawn.clone(), |check| shrink(&drawn, check, SHRINK_RUNS, breaks));
+    let small = judged(&script, false)?.violations;
     Ok(Failure { seed, violations, drawn: drawn.events.len(), script, small })
 }
 

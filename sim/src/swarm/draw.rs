@@ -123,6 +123,7 @@ pub fn draw(seed: u64, mutant: Option<Mutant>) -> Script {
     while u64::from(plan.next_call) <= calls {
         plan.step(&mut draw, burst);
     }
+    plan.late(&mut draw);
     Script { world: plan.world, events: plan.events }
 }
 
@@ -259,16 +260,60 @@ impl Plan {
                 Event::Crash(server)
             }
             5 | 6 => {
-                // Another worker has the task by the time that this one goes on with it.
                 self.work(draw);
-                let ms = self.world.lease_ms + 2000;
-                self.events.extend([Event::Freeze(server), Event::Wait { ms }]);
-                Event::Thaw(server)
+                return self.lose_lease(server);
             }
             7 => Event::Restart(server),
             _ => Event::Collect(server),
         };
         self.events.push(event);
+    }
+
+    /// A server is asked to end while it serves: a subscription, or a call that outlasts its time to finish.
+    fn drain(&mut self, draw: &mut Draw, client: usize) {
+        // The load balancer goes round: as many requests as there are replicas come to each of them.
+        let (server, requests) = match self.world.clients.get(client) {
+            Some(Shape::Http) => (Server::Replica(draw.index(self.world.replicas)), self.world.replicas),
+            Some(Shape::Stdio) | None => (Server::Child(client), 1),
+        };
+        let (listens, busy) = (self.listens && draw.one_in(2), draw.one_in(2));
+        for listen in (0..).take(requests).filter(|_| listens) {
+            self.events.push(Event::Listen { client, listen });
+        }
+        for _ in (0..requests).filter(|_| busy) {
+            let tool = Tool::Stubborn { ms: 60_000 };
+            self.events.push(Event::Call { client, call: self.next_call, tool });
+            self.next_call += 1;
+        }
+        if listens || busy {
+            self.events.push(Event::Wait { ms: 2 * self.world.delay_ms + 1 });
+        }
+        self.events.push(Event::Drain(server));
+        if busy && draw.one_in(2) {
+            self.events.push(Event::Wait { ms: self.world.grace_ms + 1 });
+        }
+    }
+
+    /// At the end, as they change the rest of a script: each worker loses a task to another, and a key comes that carries a
+    /// time which the ledger has forgotten by now.
+    fn late(&mut self, draw: &mut Draw) {
+        for worker in 0..self.world.workers {
+            self.work(draw);
+            self.lose_lease(Server::Worker(worker));
+        }
+        if self.world.horizon_ms > 0 {
+            // In steps that the ledger believes at once.
+            self.events.extend([Event::Clock { ms: 3_000_000 }, Event::Clock { ms: 3_000_000 }]);
+            let tool = Tool::AddOnce { key: self.keys, amount: 1 };
+            self.events.push(Event::Call { client: 0, call: self.next_call, tool });
+            self.next_call += 1;
+        }
+    }
+
+    /// Another worker has the task by the time that this one goes on with it.
+    fn lose_lease(&mut self, server: Server) {
+        let ms = self.world.lease_ms + 2000;
+        self.events.extend([Event::Freeze(server), Event::Wait { ms }, Event::Thaw(server)]);
     }
 
     /// A task that a worker is in the middle of.
@@ -307,7 +352,7 @@ impl Plan {
             8 if faults.clients && draw.one_in(4) => Event::Close { client },
             8 if faults.clients => Event::CrashClient { client },
             9 if faults.drains && undo => Event::Restart(server),
-            9 if faults.drains => Event::Drain(server),
+            9 if faults.drains => return self.drain(draw, client),
             10 if faults.clocks => {
                 let far = 9 * 24 * 3_600_000;
                 self.events.push(Event::Clock { ms: draw.of(&[-3_000_000, -5000, 61_000, 200_000, far], 61_000) });

@@ -107,6 +107,41 @@ pub struct Violation {
     pub what: String,
 }
 
+impl Check {
+    /// All of them.
+    pub const ALL: [Self; 29] = [
+        Self::OneFinal,
+        Self::SilenceAfterCancel,
+        Self::ProgressIncreases,
+        Self::ServerSpeaksWhenAsked,
+        Self::CancelSignal,
+        Self::FreshId,
+        Self::SameBytes,
+        Self::UnsafeOnce,
+        Self::Attempts,
+        Self::OneOutcome,
+        Self::Deadline,
+        Self::Matrix,
+        Self::OneEffect,
+        Self::DurableAnswer,
+        Self::StableAnswer,
+        Self::KeyArguments,
+        Self::BufferBound,
+        Self::Grace,
+        Self::ListenOrder,
+        Self::NothingMissed,
+        Self::TaskKept,
+        Self::TaskEnd,
+        Self::TaskLease,
+        Self::TaskProgress,
+        Self::TasksInCalm,
+        Self::AnsweredInCalm,
+        Self::ComesToRest,
+        Self::NoPanic,
+        Self::SameRun,
+    ];
+}
+
 impl Violation {
     pub(super) fn not_the_same() -> Self {
         Self { check: Check::SameRun, at: 0, what: "the same script ran differently the second time".to_owned() }
@@ -139,6 +174,8 @@ struct Order {
     deliveries: u32,
     effects: u32,
     ended: Option<&'static str>,
+    /// It ended with the last word on what it asked for.
+    settled: bool,
     /// Made when all was healed.
     in_calm: bool,
 }

@@ -79,11 +79,17 @@ pub enum Mutant {
     CollectsTombstones,
     /// A client that does not tell its application that something may have been missed.
     SwallowsGaps,
+    /// A ledger that tells arguments apart by their text, with what is no part of them.
+    ComparesText,
+    /// A server that answers everything with an error once a handler has panicked, as behind a lock that is poisoned.
+    StaysPoisoned,
+    /// A world that takes something of its process into what it does, so that no two runs are the same.
+    Unsteady,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 37] = [
         Self::AnswersAfterCancel,
         Self::IgnoresDisconnect,
         Self::AnswersTwice,
@@ -118,6 +124,9 @@ impl Mutant {
         Self::StartsOver,
         Self::CollectsTombstones,
         Self::SwallowsGaps,
+        Self::ComparesText,
+        Self::StaysPoisoned,
+        Self::Unsteady,
     ];
 
     /// Whether it is in the fake ledger, and nowhere in a real one.
@@ -132,6 +141,7 @@ impl Mutant {
                 | Self::ForgetsKeys
                 | Self::MutableResult
                 | Self::CollectsTombstones
+                | Self::ComparesText
         )
     }
 

@@ -52,6 +52,8 @@ pub(super) struct Host {
     pub(super) death: Mutex<Option<Death>>,
     /// The process is gone: what ends with it has not ended by itself.
     pub(super) gone: std::sync::atomic::AtomicBool,
+    /// A handler has panicked.
+    pub(super) poisoned: std::sync::atomic::AtomicBool,
 }
 
 /// The limits of a server of this world.
@@ -214,6 +216,9 @@ impl Bank {
             return Err(RpcError::invalid_params("the clients of this world count their requests"));
         };
         let running = Running::new(&self.host, self.link, id);
+        if self.host.is(Mutant::StaysPoisoned) && self.host.poisoned.fetch_or(name == "panic", Ordering::Relaxed) {
+            return Ok(Answer::Ready(running.answers(Err(RpcError::internal("poisoned by a panic")))));
+        }
         Ok(match &*name {
             "read" => Answer::Ready(running.answers(Ok(text(args.bytes)))),
             "fail" => Answer::Ready(running.answers(Err(RpcError::invalid_params("this tool fails")))),

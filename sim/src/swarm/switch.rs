@@ -147,6 +147,7 @@ impl Switch {
             mutant: self.world.mutant,
             death: Mutex::default(),
             gone: false.into(),
+            poisoned: false.into(),
         })
     }
 
@@ -287,12 +288,15 @@ async fn serve(host: Arc<Host>, log: Log, link: usize, ends: Ends) {
             let Poll::Ready(more) = exchange.poll_message(cx, &mut out) else { return Poll::Pending };
             let Some(is_last) = more else { return Poll::Ready(()) };
             last = Some(is_last);
-            for message in forged(&log, link, host.mutant, &out).unwrap_or_else(|| vec![text_of(&out)]) {
+            let messages = forged(&log, link, host.mutant, &out).unwrap_or_else(|| vec![text_of(&out)]);
+            out.clear();
+            for message in messages {
                 let mut log = log.lock();
                 let mark = log.moment();
                 log.server_wrote(link, mark, &message);
+                out.extend_from_slice(message.as_bytes());
+                out.push(b'\n');
             }
-            out.push(b'\n');
         }
     })
     .await;

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::PoisonError;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use steady_core::backoff::Jitter;
@@ -26,6 +26,9 @@ use crate::world::{Executor, Group, TaskId};
 
 /// Polls at one instant, after which a world counts as one that never comes to rest.
 const MOST_POLLS: u64 = 2_000_000;
+
+/// Runs of this process, for the world that is broken on purpose.
+static RUNS: AtomicU64 = AtomicU64::new(0);
 
 /// How a run ended.
 #[derive(Clone, Debug)]
@@ -75,6 +78,9 @@ pub(super) struct System {
 #[must_use]
 pub fn run(script: &Script, dir: &Path, record: bool) -> Run {
     let log = Log::new(script.world.clone(), record);
+    if script.world.mutant == Some(Mutant::Unsteady) {
+        log.lock().event(0, &RUNS.fetch_add(1, Ordering::Relaxed).to_string());
+    }
     let ran = catch_unwind(AssertUnwindSafe(|| play(script, dir, &log)));
     let virtual_time = log.lock().now().as_nanos();
     let mut journal = log.lock();

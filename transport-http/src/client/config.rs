@@ -31,7 +31,8 @@ pub struct Config {
     /// How long a connection may take to be made. Default 10 s.
     pub connect_timeout: Duration,
     /// How long an open listen may be silent, comments included, before it counts as lost (rule T1); `None`: for ever.
-    /// Default 90 s, six times the usual keep-alive.
+    /// Default 90 s, six times the usual keep-alive. The same holds for the stream of notifications of a server of an older
+    /// revision; one that sends no comments is asked for it anew so often, and listeners read what they watch again.
     pub listen_silence: Option<Duration>,
     /// Headers of authorisation. Default: none.
     pub authorize: Option<Arc<dyn Authorize>>,

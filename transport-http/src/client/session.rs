@@ -14,7 +14,7 @@ mod asked;
 
 pub(super) use asked::Asked;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -63,6 +63,10 @@ pub(super) struct Session {
     renewing: tokio::sync::Mutex<Result<(), Unanswered>>,
     /// How often that was tried.
     renewals: AtomicU64,
+    /// What a handshake that is not over has got from the server.
+    half: Mutex<Option<Now>>,
+    /// Nobody uses it any more: what is begun now is ended at once.
+    over: AtomicBool,
     beside: Mutex<JoinSet<()>>,
 }
 
@@ -87,7 +91,8 @@ impl Session {
     pub(super) fn new(endpoint: Arc<Endpoint>, id: RequestId, opening: Bytes) -> Self {
         let (now, _) = watch::channel(Now::default());
         let (renewing, renewals) = (tokio::sync::Mutex::new(Ok(())), AtomicU64::new(0));
-        Self { endpoint, opening: (id, opening), now, renewing, renewals, beside: Mutex::default() }
+        let (half, over, beside) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
+        Self { endpoint, opening: (id, opening), now, renewing, renewals, half, over, beside }
     }
 
     pub(super) fn now(&self) -> Now {
@@ -111,6 +116,7 @@ impl Session {
         let none = Now::default();
         let (response, connection) = self.send(Method::POST, Some(opening), &none, false).await?;
         let session = response.headers().get(SESSION).cloned();
+        *self.half() = Some(Now { id: session.clone(), ..Now::default() });
         let config = &self.endpoint.config;
         let reader = Reader {
             id,
@@ -136,6 +142,7 @@ impl Session {
         encode::notification(&mut initialized, legacy::INITIALIZED, "{}");
         let (response, connection) = self.send(Method::POST, Some(&initialized.into()), &now, false).await?;
         self.endpoint.pool.drain(connection, response.into_body()).await;
+        *self.half() = None;
         self.now.send_replace(now);
         Ok(text)
     }
@@ -150,6 +157,9 @@ impl Session {
             if session.now().generation != lost {
                 return Ok(());
             }
+            if session.over.load(Ordering::SeqCst) {
+                return Err(Unanswered::NotSent("the client was closed".into()));
+            }
             if session.renewals.load(Ordering::SeqCst) != tried {
                 return last.clone();
             }
@@ -157,6 +167,10 @@ impl Session {
             let config = &session.endpoint.config;
             let limit = config.calls.probe.unwrap_or(TELL_TIME);
             let shaken = within(&config.clock, limit, session.shake()).await;
+            if session.over.load(Ordering::SeqCst) {
+                // Who ended the client may not have waited for so long.
+                let _in_time = within(&config.clock, END_TIME, session.leave()).await;
+            }
             *last = match shaken {
                 None => Err(Unanswered::Lost(format!("no answer within {limit:?}").into())),
                 Some(Err(why)) => Err(why),
@@ -196,18 +210,35 @@ impl Session {
 
     /// The client is over: what was said last leaves, and the server is told that it may forget the session.
     pub(super) async fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
         let mut beside = std::mem::take(&mut *self.beside());
         let ended = async {
             while beside.join_next().await.is_some() {}
-            let now = self.now();
-            if now.has_id()
-                && let Ok((response, connection)) = self.send(Method::DELETE, None, &now, false).await
-            {
+            // A handshake that is under way would leave a session behind.
+            drop(self.renewing.lock().await);
+            self.leave().await;
+        };
+        let _in_time = within(&self.endpoint.config.clock, END_TIME, ended).await;
+    }
+
+    /// Deletes what there is of a session. Each id is taken once.
+    async fn leave(&self) {
+        let mut now = self.now();
+        self.now.send_if_modified(|held| {
+            now.id = held.id.take();
+            false
+        });
+        let half = self.half().take();
+        for left in [half, Some(now)].into_iter().flatten().filter(Now::has_id) {
+            if let Ok((response, connection)) = self.send(Method::DELETE, None, &left, false).await {
                 // 405 from a server that wants to decide that itself.
                 self.endpoint.pool.drain(connection, response.into_body()).await;
             }
-        };
-        let _in_time = within(&self.endpoint.config.clock, END_TIME, ended).await;
+        }
+    }
+
+    fn half(&self) -> MutexGuard<'_, Option<Now>> {
+        self.half.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn beside(&self) -> MutexGuard<'_, JoinSet<()>> {

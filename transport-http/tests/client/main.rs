@@ -7,6 +7,7 @@ mod eras;
 #[path = "../forward_proxy/mod.rs"]
 mod forward_proxy;
 mod listens;
+mod notices;
 mod process;
 mod proxies;
 mod recovery;

@@ -49,11 +49,15 @@ fn found(text: &str, seeds: u64) -> Result<Found, Error> {
     let number = |name: &str| answer.get(name).and_then(Value::as_u64).unwrap_or(0);
     if answer.get("holds") != Some(&Value::Bool(true)) {
         let file = answer.get("events_file").and_then(Value::as_str).unwrap_or("no file");
-        let first = answer.pointer("/failure/violations/0").or_else(|| answer.get("missing"));
-        let first = first.map(Value::to_string).unwrap_or_default();
+        let text = |at: &str| answer.pointer(at).map(Value::to_string).unwrap_or_default();
+        if answer.get("kept") == Some(&Value::Bool(true)) {
+            let missing = text("/missing");
+            return Err(Error::check(format!("no promise was broken, and too little was seen: never {missing}")));
+        }
+        let first = text("/failure/violations/0");
         return Err(Error::check(format!("a promise was broken: {first}; replay {file}")));
     }
-    if number("seeds") != seeds || number("requests") == 0 || number("run_twice") == 0 {
+    if number("seeds") != seeds || ["requests", "run_twice", "real_ledger"].iter().any(|name| number(name) == 0) {
         return Err(Error::check("the swarm has not run what it was asked to, so it shows nothing"));
     }
     let hash = answer.get("hash").and_then(Value::as_str).filter(|hash| !hash.is_empty());
@@ -69,19 +73,31 @@ mod tests {
 
     #[test]
     fn a_run_counts_only_if_all_of_it_ran_and_held() {
-        let answer = |holds: &str, seeds: u64, requests: u64, hash: &str| {
-            format!(r#"{{"holds":{holds},"seeds":{seeds},"requests":{requests},"run_twice":1,"hash":"{hash}"}}"#)
+        let of = |ledger: u64, holds: &str, seeds: u64, requests: u64, hash: &str| {
+            format!(
+                r#"{{"holds":{holds},"seeds":{seeds},"requests":{requests},"run_twice":1,"real_ledger":{ledger},"hash":"{hash}"}}"#
+            )
         };
+        let answer = |holds: &str, seeds: u64, requests: u64, hash: &str| of(1, holds, seeds, requests, hash);
         assert_eq!(found(&answer("true", 9, 5, "ab"), 9).map(|found| found.hash).ok().as_deref(), Some("ab"));
         for bad in [
             answer("false", 9, 5, "ab"),
             answer("true", 8, 5, "ab"),
             answer("true", 9, 0, "ab"),
             answer("true", 9, 5, ""),
+            of(0, "true", 9, 5, "ab"),
             "{}".to_string(),
             "no JSON".to_string(),
         ] {
             assert!(found(&bad, 9).is_err(), "{bad}");
         }
+    }
+    #[test]
+    fn what_was_not_seen_is_no_broken_promise() {
+        let says = |text: &str| found(text, 9).err().map(|error| error.to_string()).unwrap_or_default();
+        let unseen = says(r#"{"holds":false,"kept":true,"missing":["listen: gap"]}"#);
+        assert!(unseen.contains("too little was seen") && unseen.contains("listen: gap"), "{unseen}");
+        let broken = says(r#"{"holds":false,"kept":false,"failure":{"violations":["x"]},"events_file":"f"}"#);
+        assert!(broken.contains("a promise was broken") && broken.contains("replay f"), "{broken}");
     }
 }

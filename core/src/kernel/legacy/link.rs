@@ -30,6 +30,11 @@ use crate::rpc::{self, Body, Message, PROTOCOL_VERSION, RpcError, code, encode, 
 
 /// How long a server may be silent on the probe before it counts as one of the older ones.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// What may wait to be written while more is read, in bytes: a server that asks and does not read is not heard either, until
+/// the loop's limit on a write that stalls ends it.
+const MAX_OUT: usize = 64 << 10;
+/// Messages that are read at once although none of them is for the loop (rule T5).
+const AT_ONCE: usize = 64;
 
 /// A link whose server may be of either era. See the module's text.
 pub struct EraLink<L> {
@@ -309,7 +314,7 @@ impl<L: Link> Link for EraLink<L> {
         if matches!(self.state, State::Modern) {
             return self.inner.poll_recv(cx);
         }
-        loop {
+        for _ in 0..AT_ONCE {
             match self.ready.pop_front() {
                 Some(Ready::Message(text)) => {
                     self.current = text;
@@ -325,6 +330,14 @@ impl<L: Link> Link for EraLink<L> {
                 self.shake(probe);
                 // Nobody else writes it.
                 cx.waker().wake_by_ref();
+            }
+            // All of it, and not only what does not fit: what was written is freed with the rest.
+            if self.out.len() > MAX_OUT {
+                match self.poll_out(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(error)) => return Poll::Ready(Received::Failed(error)),
+                    Poll::Pending => return Poll::Pending,
+                }
             }
             let message = match self.inner.poll_recv(cx) {
                 Poll::Pending => match self.inner.lapsed() {
@@ -355,6 +368,8 @@ impl<L: Link> Link for EraLink<L> {
                 return Poll::Ready(Received::Message(&self.current));
             }
         }
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 
     fn oversize_answer(&mut self) -> Option<RequestId> {

@@ -395,3 +395,38 @@ fn what_an_older_server_does_not_have_is_answered_here() {
     assert!(matches!(now(task.as_mut()).expect("answered"), Err(CallError::Peer(error)) if error.code == -32601));
     assert!(now(discover.as_mut()).expect("answered").is_ok());
 }
+
+#[test]
+fn a_server_that_asks_and_does_not_read_is_not_read_either() {
+    const PINGS: u32 = 20_000;
+    let mut client = Client::shaken("2025-11-25", "{}");
+    client.world.allow(Some(0));
+    let before = client.world.lock().reads;
+    for id in 0..PINGS {
+        client.world.send(json!({"jsonrpc":"2.0","id":id,"method":"ping"}).to_string());
+    }
+    assert!(client.run().is_none(), "the link holds");
+    let read = client.world.lock().reads - before;
+    assert!((1..4_000).contains(&read), "{read} answers wait to be written");
+    // It reads again: each is answered.
+    client.world.allow(None);
+    let answers = client.read();
+    assert!(answers.iter().map(|answer| &answer["id"]).eq((0..PINGS).map(Value::from).collect::<Vec<_>>().iter()));
+    // One that never does is given up.
+    client.world.allow(Some(0));
+    (0..PINGS).for_each(|id| client.world.send(json!({"jsonrpc":"2.0","id":id,"method":"ping"}).to_string()));
+    assert!(client.run().is_none(), "the link holds");
+    client.world.advance(ms(300_000));
+    assert!(matches!(client.run(), Some(Turn::Lost(LinkEnd::Stalled(_)))));
+}
+
+#[test]
+fn messages_that_are_answered_below_the_loop_count_as_its_turn() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let before = client.world.lock().reads;
+    (0..5_000).for_each(|id| client.world.send(json!({"jsonrpc":"2.0","id":id,"method":"ping"}).to_string()));
+    assert!(matches!(client.driver.turn(), Some(Poll::Pending)));
+    let read = client.world.lock().reads - before;
+    assert!((1..1_000).contains(&read), "{read} in one turn (rule T5)");
+    assert_eq!(client.read().len(), 5_000);
+}

@@ -44,6 +44,7 @@ impl Journal {
             deliveries: 0,
             effects: 0,
             ended: None,
+            settled: false,
             in_calm: false,
         });
         self.orders.len() - 1
@@ -67,16 +68,19 @@ impl Journal {
         self.demand(now <= state.max_at, Check::Deadline, || {
             format!("call {} ended at {now}, its maximum was {}", name(&state), state.max_at)
         });
-        let calm = !state.in_calm || matches!(outcome, Ok(_) | Err(CallError::Peer(_)));
-        self.demand(calm, Check::AnsweredInCalm, || {
-            format!("call {} ended as {kind} though all is well", name(&state))
+        let refusal = if let Err(CallError::Peer(error)) = outcome { refusal(error.data.as_deref()) } else { None };
+        // What the ledger says of a key is the last word, too, and an error of anything else is none.
+        let settled = outcome.is_ok() || refusal.is_some_and(|refusal| self.may_refuse(&state, refusal));
+        if let Some(order) = self.orders.get_mut(order) {
+            order.settled = settled;
+        }
+        self.demand(settled || !state.in_calm, Check::AnsweredInCalm, || {
+            format!("call {} ended as {kind} though all is well: {outcome:?}", name(&state))
         });
         match outcome {
             Ok(result) => self.answered(order, &state, result),
-            Err(CallError::Peer(error)) => {
-                let mismatch = error.data.as_deref().is_some_and(|data| data.contains("mismatch"));
-                self.check_arguments(&state, mismatch);
-            }
+            Err(CallError::Peer(_)) if refusal == Some("mismatch") => self.check_arguments(&state, true),
+            Err(CallError::Peer(_)) => {}
             Err(error) => self.check_matrix(&state, kind, error),
         }
     }
@@ -114,13 +118,21 @@ impl Journal {
         });
     }
 
-    /// Whether a key was refused for its arguments, and rightly so.
+    /// Whether the ledger may refuse a key of this call for ever: what it says of arguments is checked beside.
+    fn may_refuse(&self, state: &Order, refusal: &str) -> bool {
+        let Tool::AddOnce { key, .. } = state.tool else { return false };
+        let used = self.keys.get(&key).is_some_and(|facts| facts.amount.is_some());
+        if refusal == "too old" { self.world.horizon_ms > 0 } else { used }
+    }
+
+    /// Whether a key was refused for its arguments, and rightly so; or answered, and rightly so.
     fn check_arguments(&mut self, state: &Order, refused: bool) {
         let Tool::AddOnce { key, amount } = state.tool else { return };
         let first = self.keys.entry(key).or_default().amount;
         let other = first.is_some_and(|first| first != amount);
-        self.demand(!refused || other, Check::KeyArguments, || {
-            format!("key {key} was refused to amount {amount}, which it was first used for")
+        self.demand(refused == other, Check::KeyArguments, || {
+            let how = if refused { "refused to" } else { "answered for" };
+            format!("key {key} was {how} amount {amount}, and was first used for {first:?}")
         });
     }
 
@@ -154,14 +166,13 @@ impl Journal {
         });
     }
 
-    /// Keys whose last call has ended without an answer: what an application asks about again.
+    /// Keys of calls that have ended without a last word: what an application asks about again.
     pub(in super::super) fn open_keys(&self) -> Vec<(usize, u32, u32)> {
         let mut open = std::collections::BTreeMap::new();
         for order in &self.orders {
             let Tool::AddOnce { key, amount } = order.tool else { continue };
-            match order.ended {
-                Some("answered" | "answered: error") => {}
-                Some(_) | None => _ = open.entry(key).or_insert((order.client, key, amount)),
+            if !order.settled {
+                open.entry(key).or_insert((order.client, key, amount));
             }
         }
         open.into_values().collect()
@@ -172,6 +183,11 @@ impl Journal {
         let open = self.orders.iter().filter(|order| order.ended.is_none());
         open.map(|order| order.max_at).max().unwrap_or(self.now)
     }
+}
+
+/// What the ledger refuses a key for, if that is what an error says.
+fn refusal(data: Option<&str>) -> Option<&'static str> {
+    ["mismatch", "expired", "too old"].into_iter().find(|kind| data.is_some_and(|data| data.contains(kind)))
 }
 
 fn kind(outcome: &Result<Raw, CallError>) -> &'static str {

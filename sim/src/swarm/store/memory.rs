@@ -117,9 +117,10 @@ impl Memory {
         self.clock.ms().max(self.latest.load(Ordering::Relaxed))
     }
 
-    fn fingerprint(entry: &Entry<'_>) -> [u8; 32] {
+    fn fingerprint(&self, entry: &Entry<'_>) -> [u8; 32] {
         let canonical = canonical_arguments(entry.arguments, &[ORDER]).unwrap_or_default();
-        let hash = mix_bytes(0, &canonical);
+        let compared = if self.is(Mutant::ComparesText) { entry.arguments.as_bytes() } else { &*canonical };
+        let hash = mix_bytes(0, compared);
         let mut fingerprint = [0; 32];
         for (bytes, word) in fingerprint.chunks_exact_mut(8).zip([hash, !hash, hash ^ 1, hash ^ 2]) {
             bytes.copy_from_slice(&word.to_le_bytes());
@@ -131,7 +132,7 @@ impl Memory {
     fn settle(&self, row: Option<&Row>, entry: &Entry<'_>, balance: i64) -> Option<Verdict> {
         let row = row?;
         let fingerprint =
-            if self.is(Mutant::IgnoresArguments) { row.record.fingerprint } else { Self::fingerprint(entry) };
+            if self.is(Mutant::IgnoresArguments) { row.record.fingerprint } else { self.fingerprint(entry) };
         match decide(Some(&row.record), &fingerprint, WallTime::from_unix_millis(self.now())) {
             Table::Replay if self.is(Mutant::MutableResult) => {
                 Some(Verdict::Replayed(Receipt { balance, ..row.receipt }))
@@ -147,7 +148,7 @@ impl Memory {
     fn row(&self, entry: &Entry<'_>, receipt: Receipt) -> Row {
         let state = if receipt.refused { State::Rejected } else { State::Committed };
         let expires_at = WallTime::from_unix_millis(self.now().saturating_add(self.retention_ms));
-        Row { record: Record { fingerprint: Self::fingerprint(entry), state, expires_at }, receipt }
+        Row { record: Record { fingerprint: self.fingerprint(entry), state, expires_at }, receipt }
     }
 
     fn commit(&self, disk: &mut Disk, volatile: &mut Disk, entry: &Entry<'_>) -> (Verdict, Wrote) {

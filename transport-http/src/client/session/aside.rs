@@ -1,7 +1,7 @@
 //! The stream of a session that belongs to no request: notifications, and what the server asks outside of calls.
 //!
-//! It is opened with the session, and again when it ends or when there is a new session; a server may have none (405). What
-//! was missed meanwhile is unknown, which the link is told once it is there again.
+//! It is opened with the session, and again when it ends, when it is silent for too long or when there is a new session; a
+//! server may have none (405). What was missed meanwhile is unknown, which the link is told once it is there again.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,7 +12,7 @@ use http::{Method, StatusCode};
 use hyper::body::Incoming;
 use steady_core::backoff::Jitter;
 use steady_core::id::Attempt;
-use steady_core::kernel::{BadFrame, Lapse, Unanswered};
+use steady_core::kernel::{BadFrame, Lapse};
 use steady_core::rpc::{self, Message};
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -36,14 +36,14 @@ enum Opened {
 /// Keeps the stream until it is dropped. `first` is told when the server has answered for the first time.
 pub(in crate::client) async fn keep(session: Arc<Session>, sink: mpsc::Sender<Item>, first: oneshot::Sender<()>) {
     let mut changed = session.now.subscribe();
-    let mut aside = Aside { sink, heard: 0, opened_in: None, failures: Attempt::FIRST, jitter: jitter() };
+    let mut aside = Aside::new(sink);
     let mut first = Some(first);
     // The session has the sender.
     while let Ok(now) = changed.wait_for(|now| now.generation > 0).await.map(|now| now.clone()) {
         let opened = unless(&mut changed, open(&session, &now)).await;
-        if let Some(first) = first.take() {
-            let _nobody_waits = first.send(());
-        }
+        // Who waited for it may have gone on without.
+        let in_time = first.take().is_none_or(|first| first.send(()).is_ok());
+        aside.misses |= !in_time || opened.is_none();
         let Some(opened) = opened else { continue };
         aside.tell_lapse(&now, &opened).await;
         let next = match opened {
@@ -51,6 +51,7 @@ pub(in crate::client) async fn keep(session: Arc<Session>, sink: mpsc::Sender<It
                 aside.opened_in = Some(now.generation);
                 let ended = unless(&mut changed, read(body, &session, &aside.sink)).await;
                 drop(connection);
+                aside.misses = true;
                 match ended {
                     // Of a session that is over. What is said in the next one must not wait for a pause.
                     None => continue,
@@ -60,14 +61,18 @@ pub(in crate::client) async fn keep(session: Arc<Session>, sink: mpsc::Sender<It
                 Next::Later
             }
             // Of a session that is new this says that there is no such stream.
-            Opened::Forgotten if aside.opened_in == Some(now.generation) => {
-                match session.renew(now.generation, &aside.sink).await {
-                    Ok(()) | Err(Unanswered::NotSent(_) | Unanswered::Lost(_)) => Next::Later,
-                    Err(Unanswered::Refused(_) | Unanswered::NotSpoken(_) | Unanswered::TooLong) => Next::WithSession,
-                }
+            Opened::Forgotten if aside.opened_in == Some(now.generation) || aside.failed_in == Some(now.generation) => {
+                // One that fails may succeed later, whatever it was: nobody else may find out that the session is gone.
+                let _at_once_or_later = session.renew(now.generation, &aside.sink).await;
+                Next::Later
             }
+            // It was there, and may be there again.
+            Opened::None if aside.opened_in == Some(now.generation) => Next::Later,
             Opened::Forgotten | Opened::None => Next::WithSession,
-            Opened::Failed => Next::Later,
+            Opened::Failed => {
+                aside.failed_in = Some(now.generation);
+                Next::Later
+            }
         };
         match next {
             Next::WithSession => {
@@ -95,19 +100,38 @@ struct Aside {
     sink: mpsc::Sender<Item>,
     /// The session that was heard of last.
     heard: u64,
-    /// The session that had a stream last.
+    /// The session that had a stream last, and the one whose stream could not be opened last.
     opened_in: Option<u64>,
+    failed_in: Option<u64>,
+    /// Whether there was a stream, of whose end the link was not told.
+    had: bool,
+    /// Whether something may have been said that nobody heard.
+    misses: bool,
     failures: Attempt,
     jitter: Jitter,
 }
 
 impl Aside {
+    fn new(sink: mpsc::Sender<Item>) -> Self {
+        let (opened_in, failed_in, had, misses) = (None, None, false, false);
+        Self { sink, heard: 0, opened_in, failed_in, had, misses, failures: Attempt::FIRST, jitter: jitter() }
+    }
+
     /// What was missed, if anything was and the server can be asked for it again.
     async fn tell_lapse(&mut self, now: &Now, opened: &Opened) {
         let before = std::mem::replace(&mut self.heard, now.generation);
-        let is_open = matches!(opened, Opened::Stream(..));
         let new_session = before != 0 && before != now.generation;
-        if new_session || is_open && self.opened_in.is_some() {
+        let lapsed = match opened {
+            Opened::Stream(..) => {
+                self.had = true;
+                self.misses
+            }
+            // Nothing more is heard of what is watched: it is read once more at least.
+            Opened::None => std::mem::take(&mut self.had),
+            Opened::Forgotten | Opened::Failed => false,
+        };
+        self.misses = !matches!(opened, Opened::Stream(..));
+        if new_session || lapsed {
             // Without its link nobody misses anything.
             let _nobody_listens = self.sink.send(Item::Lapsed(Lapse::Notices)).await;
         }
@@ -115,7 +139,8 @@ impl Aside {
 }
 
 async fn open(session: &Session, now: &Now) -> Opened {
-    let Ok((response, connection)) = session.send(Method::GET, None, now, false).await else { return Opened::Failed };
+    let asked = in_time(session, session.send(Method::GET, None, now, false)).await;
+    let Some(Ok((response, connection))) = asked else { return Opened::Failed };
     let (status, is_stream) = (response.status(), is_stream(&response));
     let body = response.into_body();
     if status == StatusCode::OK && is_stream {
@@ -125,8 +150,9 @@ async fn open(session: &Session, now: &Now) -> Opened {
     match status.as_u16() {
         // Several servers say 400 of a session that they do not know.
         400 | 404 if now.has_id() => Opened::Forgotten,
-        // Somebody else's stream of this session, or one that has not been noticed to be over.
-        408 | 409 | 425 | 429 | 500..=599 => Opened::Failed,
+        // Somebody else's stream of this session, or one that has not been noticed to be over; a token that has expired, and
+        // may be renewed.
+        401 | 403 | 408 | 409 | 425 | 429 | 500..=599 => Opened::Failed,
         _ => Opened::None,
     }
 }
@@ -136,10 +162,22 @@ fn is_stream(response: &http::Response<Incoming>) -> bool {
     kind.is_some_and(|kind| kind.trim_start().to_ascii_lowercase().starts_with("text/event-stream"))
 }
 
-/// Hands over what comes until the stream ends; whether anything came.
+/// What the future says, if it does within the time that a stream may be silent.
+async fn in_time<T>(session: &Session, future: impl Future<Output = T>) -> Option<T> {
+    let config = &session.endpoint.config;
+    match config.listen_silence {
+        None => Some(future.await),
+        Some(limit) => within(&config.clock, limit, future).await,
+    }
+}
+
+/// Hands over what comes until the stream ends or is silent for too long; whether anything came, or it was there as long.
 async fn read(mut body: Incoming, session: &Session, sink: &mpsc::Sender<Item>) -> bool {
     let (mut parser, mut useful) = (sse::Parser::new(session.endpoint.config.max_answer), false);
-    while let Some(Ok(frame)) = next_frame(&mut body).await {
+    loop {
+        // Its other side may be gone without a word.
+        let Some(frame) = in_time(session, next_frame(&mut body)).await else { return true };
+        let Some(Ok(frame)) = frame else { return useful };
         let Some(mut chunk) = frame.data_ref().map(|data| &data[..]) else { continue };
         while let Some(item) = parser.next(&mut chunk) {
             let message = match item {
@@ -156,7 +194,6 @@ async fn read(mut body: Incoming, session: &Session, sink: &mpsc::Sender<Item>) 
             let _nobody_reads = sink.send(Item::Aside(message)).await;
         }
     }
-    useful
 }
 
 /// What the future says, unless there is another session before.
