@@ -26,7 +26,7 @@ use steady_core::id::RequestId;
 use steady_core::kernel::{Lapse, Unanswered};
 use steady_core::legacy::{Revision, method as legacy};
 use steady_core::rpc::{self, Body, Message, encode, members, method, text};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::answer::{Answer, Reader};
@@ -42,6 +42,8 @@ const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 /// Notifications and answers on their way at once. A server that takes none of them for so long gets no more of them: a
 /// cancellation is a courtesy, and who waits for an answer has a clock.
 const BESIDE: usize = 256;
+/// The adapter's own requests on the network at once, beside the calls. More wait, each for its time at most.
+const OWN: usize = 64;
 /// How long each of them may take.
 const TELL_TIME: Duration = Duration::from_secs(10);
 /// How long the first calls wait for the stream of notifications, so that nothing is said before it is there. Some servers
@@ -68,6 +70,8 @@ pub(super) struct Session {
     /// Nobody uses it any more: what is begun now is ended at once.
     over: AtomicBool,
     beside: Mutex<JoinSet<()>>,
+    /// Places of the adapter's own requests.
+    own: Semaphore,
 }
 
 /// What was agreed on.
@@ -92,7 +96,8 @@ impl Session {
         let (now, _) = watch::channel(Now::default());
         let (renewing, renewals) = (tokio::sync::Mutex::new(Ok(())), AtomicU64::new(0));
         let (half, over, beside) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
-        Self { endpoint, opening: (id, opening), now, renewing, renewals, half, over, beside }
+        let own = Semaphore::new(OWN);
+        Self { endpoint, opening: (id, opening), now, renewing, renewals, half, over, beside, own }
     }
 
     pub(super) fn now(&self) -> Now {

@@ -1,11 +1,13 @@
 //! Field reports of sessions that were lost: the number is the row's in the collection that the project keeps.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use steady_http::client::{CallError, Client, Config, Filter, ListenEvent};
 use steady_http::steady_core::kernel::Eras;
 use steady_http::{Reply, ServeConfig, Tools};
 
+use super::clock::Manual;
 use super::process::{Process, is_server};
 use super::sessions::{eager, forgotten, in_session, open, shake, stream};
 use super::support::{Raw, run, serve, tool};
@@ -188,5 +190,30 @@ fn a_listen_whose_subscription_is_lost_on_the_way_is_asked_for_again() {
         asked.result(&serde_json::json!({}));
         assert!(matches!(listener.next().await, ListenEvent::Gap { .. }));
         assert!(raw.is_quiet());
+    });
+}
+
+#[test]
+fn a_subscription_that_is_never_answered_takes_no_place_of_a_call_and_ends() {
+    run(async {
+        let raw = Raw::start();
+        let clock = Manual::default();
+        let config = Config { clock: clock.clock(), max_connections: 1, ..eager() };
+        let (client, _get) = open(&raw, config, true).await;
+        let filter = Filter::parse(r#"{"resourceSubscriptions":["x:y"]}"#).expect("a filter");
+        let _listener = client.listen(filter).expect("a place");
+        let limit = Duration::from_secs(10);
+        let mut silent = raw.asked();
+        assert_eq!(silent.method(), "resources/subscribe");
+        silent.events();
+        silent.chunk(": still there\n\n");
+        clock.is_armed_for(limit).await;
+        let call = client.call(tool("create", "{}"));
+        let mut asked = raw.asked();
+        assert_eq!(asked.method(), "tools/call");
+        asked.text("created");
+        assert_eq!(call.tool_result().await.expect("an answer").text(), "created");
+        clock.advance(limit);
+        silent.hears_the_end();
     });
 }

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use super::super::answer::{Answer, Read, Reader};
 use super::super::exchange::Ended;
 use super::super::link::Item;
-use super::{Session, of_a_server};
+use super::{Session, TELL_TIME, of_a_server};
+use crate::clock::within;
 
 /// A request on its way in a session.
 pub(in crate::client) struct Asked {
@@ -29,14 +30,28 @@ impl Asked {
 
     /// Carries it to its end. Dropping this closes its response stream, which tells the server nothing.
     pub(in crate::client) async fn run(self, sink: mpsc::Sender<Item>) {
-        let ended = self.answered(&sink).await;
+        let ended = match self.id {
+            RequestId::Integer(_) => self.answered(&sink, true).await,
+            RequestId::String(_) => self.of_the_adapter(&sink).await,
+        };
         ended.tell(self.id, &self.session.endpoint, &sink).await;
     }
 
-    async fn answered(&self, sink: &mpsc::Sender<Item>) -> Ended {
+    /// One of the adapter itself: it has neither a clock nor a limit in the client's machine, and takes no place of a call.
+    async fn of_the_adapter(&self, sink: &mpsc::Sender<Item>) -> Ended {
+        let answered = async {
+            let _turn = self.session.own.acquire().await;
+            self.answered(sink, false).await
+        };
+        let ended = within(&self.session.endpoint.config.clock, TELL_TIME, answered).await;
+        ended.unwrap_or_else(|| Ended::without(Unanswered::Lost(format!("no answer within {TELL_TIME:?}").into())))
+    }
+
+    /// `waits`: for a place among the requests on the network.
+    async fn answered(&self, sink: &mpsc::Sender<Item>, waits: bool) -> Ended {
         let (session, config) = (&self.session, &self.session.endpoint.config);
         let now = session.now();
-        let (response, connection) = match session.send(Method::POST, Some(&self.text), &now, true).await {
+        let (response, connection) = match session.send(Method::POST, Some(&self.text), &now, waits).await {
             Ok(sent) => sent,
             Err(end) => return Ended::without(end),
         };
