@@ -61,6 +61,10 @@ fn a_request_carries_what_every_request_carries_and_the_callers_own() {
         let twice = r#"{"_meta":{"mcp-steady.dev/idempotencyKey":"order-8"}}"#;
         let refused = client.call(Request::raw("x/y", twice).key(key)).await;
         assert!(matches!(refused, Err(CallError::Params(_))), "{refused:?}");
+        // They are published at the end of the turn that wrote them.
+        while client.stats().sent.messages < 3 {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(client.stats().sent.messages, 3);
         let wrong = ClientConfig { capabilities: "[]".into(), ..unasked() };
         let (reader, writer) = Raw::pair().1.into_split();
