@@ -1,6 +1,7 @@
 //! Commits that hang on their way: their connection is lost, and the server reads them later, when the caller has long
 //! been answered.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -24,7 +25,7 @@ struct Hold {
 
 /// A way to the server on which what a client sends can be held while its connection is lost.
 #[derive(Clone, Default)]
-struct Way(Arc<Mutex<Option<Hold>>>);
+struct Way(Arc<Mutex<VecDeque<Hold>>>);
 
 impl Way {
     /// Listens beside the server, on another port.
@@ -60,7 +61,7 @@ impl Way {
             if read == 0 {
                 return;
             }
-            let hold = self.0.lock().unwrap().take_if(|hold| holds(&bytes[..read], hold.from));
+            let hold = self.next(&bytes[..read]);
             if let Some(hold) = hold {
                 while !holds(&bytes[..read], hold.to) {
                     read += from_client.read(&mut bytes[read..]).await.unwrap();
@@ -77,10 +78,17 @@ impl Way {
         }
     }
 
-    /// Who sends this next, is cut off. What it sent goes on once the first is used; the second hears that it has.
+    /// What is to be held next, if this begins it.
+    fn next(&self, sent: &[u8]) -> Option<Hold> {
+        let mut waiting = self.0.lock().unwrap();
+        if waiting.front().is_some_and(|hold| holds(sent, hold.from)) { waiting.pop_front() } else { None }
+    }
+
+    /// Who sends this next, after what was to be held before, is cut off. What it sent goes on once the first is used; the
+    /// second hears that it has.
     fn hold(&self, from: &'static str, to: &'static str) -> (oneshot::Sender<()>, oneshot::Receiver<()>) {
         let ((release, go), (done, gone)) = (oneshot::channel(), oneshot::channel());
-        *self.0.lock().unwrap() = Some(Hold { from, to, go, done });
+        self.0.lock().unwrap().push_back(Hold { from, to, go, done });
         (release, gone)
     }
 }
@@ -121,6 +129,23 @@ fn a_lost_commit_without_a_key_is_fenced() {
         gone.await.unwrap();
         settle(&direct, &ledger).await;
         // It was answered as absent, so it stays so, although its commit came in the end.
+        assert_eq!(number(&direct, "SELECT count(*) FROM effect").await, 0);
+    });
+}
+
+/// Who looks leaves a row of its own, and must not take that for the answer when it has to look again.
+#[test]
+fn a_lost_answer_to_a_fence_is_no_word_of_what_it_fences() {
+    on_a_way!("a_lost_answer_to_a_fence_is_no_word_of_what_it_fences", |direct, way, ledger| {
+        let (release, gone) = way.hold("ledger_receipt", "COMMIT");
+        let (goes_on, has_come) = way.hold("COMMIT", "COMMIT");
+        goes_on.send(()).unwrap();
+        let answer = ledger.execute_keyless(&scope(), |tx| Box::pin(charge(tx, "none"))).await;
+        has_come.await.unwrap();
+        assert!(matches!(answer, Err(LedgerError::Storage(_))), "{answer:?}");
+        release.send(()).unwrap();
+        gone.await.unwrap();
+        settle(&direct, &ledger).await;
         assert_eq!(number(&direct, "SELECT count(*) FROM effect").await, 0);
     });
 }

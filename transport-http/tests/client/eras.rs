@@ -66,6 +66,8 @@ fn a_client_of_one_era_tries_no_other_and_says_why() {
         answer_initialize(&mut raw.asked(), "s-1", "2024-11-05");
         let told = why(legacy).await;
         assert!(told.contains("2024-11-05"), "{told}");
+        // What the handshake had begun is ended.
+        assert!(raw.asked().start.starts_with("DELETE "));
 
         let mut config = unasked();
         config.calls.eras = Eras::Legacy;
