@@ -9,7 +9,7 @@
 //! the first failure, 20 % after the second, and so on to 1.25 % at 8 s. [`Backoff::FLEET`] starts at 5 %.
 //!
 //! A server may be several replicas behind a load balancer, which are lost together and take so many connections in 100 ms
-//! ([`doors`]). [`table`] compares policies by what a replica has to take.
+//! (`doors`). [`table`] compares policies by what a replica has to take.
 
 mod client;
 mod doors;

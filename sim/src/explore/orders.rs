@@ -33,7 +33,7 @@ pub enum Clock {
     Maximum,
 }
 
-/// How far apart the events are; a message takes [`LATENCY`].
+/// How far apart the events are; a message takes `LATENCY`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::exhaustive_enums, reason = "the explorer has two")]
 pub enum Spacing {
