@@ -17,7 +17,7 @@ use super::outbox;
 use super::pool::Conn;
 use super::record::{self, Call, Kept};
 use super::schema;
-use super::tx::{Tx, check_age, now, write_time};
+use super::tx::{Tx, check_age, durable, now, write_time};
 use super::wire::args;
 use crate::error::{BoxError, LedgerError};
 use crate::guard::quietly;
@@ -297,8 +297,9 @@ impl<'a> Runs<'a> {
         let conn = inner.pool.get().await?;
         let sql = concat!(
             "WITH held AS MATERIALIZED (
-                 SELECT pg_try_advisory_xact_lock($2) AS free, set_config('synchronous_commit', 'on', true),
-                        greatest((SELECT latest_ms FROM ledger_meta), ",
+                 SELECT pg_try_advisory_xact_lock($2) AS free, ",
+            durable!(),
+            ", greatest((SELECT latest_ms FROM ledger_meta), ",
             now!(),
             ") AS now)
              INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms, expires_ms,

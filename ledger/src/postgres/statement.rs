@@ -10,6 +10,7 @@ use super::ledger::{Inner, PgLedger};
 use super::record::Call;
 use super::run::{Runs, SOON, Sent};
 use super::schema;
+use super::tx::durable;
 use super::wire::{Arg, Wire, args};
 use crate::error::LedgerError;
 use crate::record::code;
@@ -117,16 +118,23 @@ async fn run(
     given: &[Arg<'_>],
 ) -> Result<Vec<u8>, tokio_postgres::Error> {
     let n = given.len();
-    let [clock, lock, principal, operation, key, print, retention, seal, born, horizon, schema] =
+    let [clock, lock, principal, operation, key, print, retention, seal, schema, born, horizon] =
         std::array::from_fn::<_, 11, _>(|at| n + 1 + at);
+    let carried = carried_time(&call.key).map(|born| born.unix_millis());
+    // Few keys carry a time, and the others should not pay for them.
+    let age = match carried {
+        Some(_) => format!(
+            "AND ${born} >= coalesce(forgotten_ms, ${born}) AND ${born} >= coalesce(shown - ${horizon}, ${born})"
+        ),
+        None => String::new(),
+    };
+    let durable = durable!();
     let text = format!(
         "WITH effect AS ({sql})
          INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms, expires_ms,
                                 result, result_digest)
          SELECT ${principal}, ${operation}, ${key}, ${print}, 2,
-                CASE WHEN schema = ${schema} AND body NOT LIKE '%input\\_required%'
-                         AND (${born} IS NULL OR (${born} >= coalesce(forgotten_ms, ${born})
-                                                  AND ${born} >= coalesce(shown - ${horizon}, ${born})))
+                CASE WHEN schema = ${schema} AND body NOT LIKE '%input\\_required%' {age}
                          AND pg_try_advisory_xact_lock(${lock}) THEN 1 END,
                 greatest(shown, latest_ms), greatest(shown, latest_ms) + ${retention},
                 bytes, sha256(${seal} || sha256(${seal} || bytes))
@@ -134,16 +142,18 @@ async fn run(
                       coalesce(${clock}, (extract(epoch FROM clock_timestamp()) * 1000)::bigint) AS shown
                FROM (SELECT (SELECT to_json(result)::text FROM effect) AS body OFFSET 0) AS done
                    LEFT JOIN ledger_meta ON true OFFSET 0) AS answer
-         RETURNING result, set_config('synchronous_commit', 'on', true)"
+         RETURNING result, {durable}"
     );
     let result_key = inner.secret.result_key(&call.fingerprint, code(State::Committed));
-    let (shown, born) = (inner.clock_ms(), carried_time(&call.key).map(|born| born.unix_millis()));
-    let own = args![
+    let shown = inner.clock_ms();
+    let own: &[Arg<'_>] = args![
         shown => INT8, call.lock => INT8, &*call.scope.principal => TEXT, &*call.scope.operation => TEXT,
         call.key.as_str() => TEXT, &call.fingerprint[..] => BYTEA, call.retention_ms => INT8, &result_key[..] => BYTEA,
-        born => INT8, inner.horizon_ms => INT8, schema::NEWEST => INT8,
+        schema::NEWEST => INT8, carried => INT8, inner.horizon_ms => INT8,
     ];
-    let all: Vec<Arg<'_>> = given.iter().chain(own).cloned().collect();
+    let own = if carried.is_some() { own } else { &own[..own.len() - 2] };
+    let mut all: Vec<Arg<'_>> = Vec::with_capacity(n + own.len());
+    all.extend(given.iter().chain(own).cloned());
     let row = wire.first(&text, &all).await?;
     Ok(row.and_then(|row| row.get::<_, Option<Vec<u8>>>(0)).unwrap_or_default())
 }

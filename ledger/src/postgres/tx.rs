@@ -34,6 +34,16 @@ macro_rules! now {
 }
 pub(super) use now;
 
+/// Sees to it that the commit waits for the disk. Another one that shares the connection, through a pooler, may have left it
+/// with another setting. To set it costs, so it is only done where it has to be.
+macro_rules! durable {
+    () => {
+        "CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
+              THEN set_config('synchronous_commit', 'on', true) END"
+    };
+}
+pub(super) use durable;
+
 /// A transaction that is open. Dropped, it is rolled back, and its connection closed.
 pub(crate) struct Tx {
     conn: Conn,
@@ -206,8 +216,9 @@ impl Inner {
         let sql = concat!(
             "SELECT ",
             now!(),
-            ", latest_ms, ahead_ms, forgotten_ms, schema, set_config('synchronous_commit', 'on', true),
-             set_config('idle_in_transaction_session_timeout', $2, true) FROM ledger_meta"
+            ", latest_ms, ahead_ms, forgotten_ms, schema, ",
+            durable!(),
+            ", set_config('idle_in_transaction_session_timeout', $2, true) FROM ledger_meta"
         );
         let clock = self.clock_ms();
         let values = args![clock => INT8, self.idle_limit => TEXT];
