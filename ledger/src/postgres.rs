@@ -3,9 +3,9 @@
 //!
 //! ```text
 //!  one call                                                     another one with its key, in any replica
-//!  BEGIN, claim: INSERT the key, ON CONFLICT DO NOTHING ──────► the try-lock of the key is taken: in flight, at once
+//!  BEGIN, claim: the try-lock of the key, and it has no row ───► the try-lock of the key is taken: in flight, at once
 //!  effect: statements of the application
-//!  UPDATE the key with its result, COMMIT ────────────────────► claim conflicts: read the key, replay
+//!  INSERT the key with its result, COMMIT ────────────────────► the key has a row: read it, replay
 //!     │
 //!     └─ no answer to the COMMIT ─► connect anew, wait until nobody holds the key, read it: there, or not, for certain
 //! ```
@@ -21,6 +21,7 @@
 mod admin;
 mod audit;
 mod check;
+mod claim;
 mod drive;
 mod effect;
 mod external;

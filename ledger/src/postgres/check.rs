@@ -33,7 +33,7 @@ const RULES: [(&str, &str, &str); 4] = [
     ),
     (
         "ledger_key",
-        "this key is committed without a result: its effect ended the transaction by itself",
+        "this key is committed without a result: it is never run again, and nothing is there to replay",
         "SELECT key FROM ledger_key WHERE state IN (2, 3) AND result_digest IS NULL",
     ),
 ];

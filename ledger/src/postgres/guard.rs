@@ -1,6 +1,6 @@
 //! Decides which statements an effect may use, by their text: those that read and write rows, and name no table of the
-//! ledger. The first line of defence is that a key is claimed before its effect runs: one that is committed too early is
-//! never run again.
+//! ledger. That no other statement can end the transaction is PostgreSQL's: one message is one statement, and what it calls
+//! cannot. The last line of defence is that a key is written only by the transaction that claimed it.
 
 /// The words that a statement may start with.
 const WORDS: [&str; 7] = ["select", "insert", "update", "delete", "merge", "with", "values"];

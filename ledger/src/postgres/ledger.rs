@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) effect_time: Duration,
     /// After this many milliseconds of silence the database gives a transaction up.
     pub(crate) idle_limit: String,
+    /// After this many milliseconds the database ends a statement of an effect.
+    pub(crate) effect_limit: String,
     pub(crate) commit_time: Duration,
     pub(crate) notify: bool,
     pub(crate) task_limits: TaskLimits,
@@ -135,6 +137,7 @@ impl PgLedger {
             attempts: options.attempts.get(),
             effect_time: options.effect_time,
             idle_limit: millis(options.effect_time.saturating_mul(2)).clamp(1, i32::MAX.into()).to_string(),
+            effect_limit: millis(options.effect_time).clamp(1, i32::MAX.into()).to_string(),
             commit_time: options.commit_time,
             notify: options.notify,
             task_limits: options.tasks,

@@ -10,20 +10,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use steady_core::idempotency::{Scope, State};
 
+use super::claim::{Claim, claim, is_over};
 use super::effect::{PgEffect, PgTx, Trouble};
 use super::fault::{Kind, kind};
 use super::ledger::{Inner, ran};
+use super::options::Isolation;
 use super::outbox;
 use super::pool::Conn;
 use super::record::{self, Call, Kept};
-use super::schema;
+use super::statement::{Refusal, refusal};
 use super::tx::{Tx, check_age, durable, now, write_time};
 use super::wire::args;
 use crate::error::{BoxError, LedgerError};
 use crate::guard::quietly;
 use crate::outbox::message::Outgoing;
 use crate::record::code;
-use crate::time::Known;
 use crate::transaction::{Answer, asks_for_input};
 
 /// What an effect came to, without its type.
@@ -75,17 +76,6 @@ pub(super) const SOON: Duration = Duration::from_millis(100);
 /// The longest first pause before an effect runs again, and the longest of all. In milliseconds.
 const PAUSE: u64 = 10;
 const LONGEST_PAUSE: u64 = 500;
-
-/// What the claim of a key found.
-pub(super) struct Claim {
-    /// Nobody else works on the key.
-    pub(super) free: bool,
-    /// It had no record, and now has this one, which expires then.
-    pub(super) expires_ms: Option<i64>,
-    shown: i64,
-    known: Known,
-    forgotten: Option<i64>,
-}
 
 pub(super) struct Runs<'a> {
     inner: &'a Inner,
@@ -145,6 +135,11 @@ impl<'a> Runs<'a> {
         F: for<'b> FnMut(&'b mut PgTx<'e>) -> PgEffect<'b, T> + Send,
     {
         let inner = self.inner;
+        if inner.isolation == Isolation::Serializable
+            && let Some(answer) = inner.known(call).await?
+        {
+            return Ok(answer);
+        }
         let mut conn = inner.pool.get().await?;
         let mut claimed = claim(inner, &conn, call).await;
         if claimed.as_ref().is_err_and(|error| kind(error) == Kind::Lost) {
@@ -157,18 +152,39 @@ impl<'a> Runs<'a> {
             Ok(None) => return Err(LedgerError::ForeignFile.into()),
             Err(error) => return Err(roll_back(conn, stop(error)).await),
         };
-        let Some(expires_ms) = claim.expires_ms else { return self.taken(conn, call, &claim).await };
+        if claim.taken || !claim.free {
+            return self.taken(conn, call, &claim).await;
+        }
         if let Err(error) = check_age(&call.key, claim.forgotten, inner.horizon_ms, claim.shown) {
             return Err(roll_back(conn, error.into()).await);
         }
-        let Effected { conn, state, body, outgoing } = self.effect(conn, Some(Vec::new()), effect).await?;
-        if state == State::Rejected {
-            if conn.batch("ROLLBACK").await.is_ok() {
-                conn.put_back();
+        let effected = match self.effect(conn, Some(Vec::new()), effect).await {
+            Ok(effected) => effected,
+            Err(stop) => return self.unless_known(call, stop).await,
+        };
+        if effected.state == State::Rejected {
+            if effected.conn.batch("ROLLBACK").await.is_ok() {
+                effected.conn.put_back();
             }
-            return self.refuse(call, &body).await;
+            return self.refuse(call, &effected.body).await;
         }
-        self.finish(conn, call, body, (&outgoing, expires_ms, &claim)).await
+        self.finish(effected, call, &claim).await
+    }
+
+    /// An effect that came to nothing may have run for nothing: its key can have got its record in the moment before it was
+    /// claimed. Then that is the answer.
+    async fn unless_known(&self, call: &Call, stop: Stop) -> Result<Answer, Stop> {
+        let Stop::Refused(error) = stop else { return Err(stop) };
+        if let LedgerError::Storage(_) = error {
+            return Err(error.into());
+        }
+        match self.inner.known(call).await {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) | Err(LedgerError::Storage(_) | LedgerError::Busy { .. } | LedgerError::Closed) => {
+                Err(error.into())
+            }
+            Err(verdict) => Err(verdict.into()),
+        }
     }
 
     /// The key has a record, or somebody works on it.
@@ -234,42 +250,48 @@ impl<'a> Runs<'a> {
     }
 
     /// Stores the result beside the effect, and commits.
-    async fn finish(
-        &self,
-        conn: Conn,
-        call: &Call,
-        body: Vec<u8>,
-        (outgoing, expires_ms, claim): (&[Outgoing], i64, &Claim),
-    ) -> Result<Answer, Stop> {
+    async fn finish(&self, effected: Effected, call: &Call, claim: &Claim) -> Result<Answer, Stop> {
         let inner = self.inner;
+        let Effected { conn, body, outgoing, .. } = effected;
         let (after, tick) = claim.known.look(claim.shown);
         if claim.known.is_behind(after) {
             write_time(&conn, claim.known, after).await.map_err(stop)?;
         }
-        if let Err(error) = outbox::enqueue(inner, &conn, call, outgoing, tick.shown).await {
-            let again = matches!(error, LedgerError::Busy { .. });
-            return Err(roll_back(conn, if again { Stop::Again(error) } else { Stop::Refused(error) }).await);
-        }
-        let Kept { small, day, id } = record::keep(&conn, &body, expires_ms).await.map_err(stop)?;
+        let recorded = claim.shown.max(claim.known.latest);
+        let expires = recorded.saturating_add(call.retention_ms);
+        let Kept { small, day, id } = record::keep(&conn, &body, expires).await.map_err(stop)?;
         let seal = record::seal(&inner.secret, &call.fingerprint, code(State::Committed), &body);
-        // The commit goes out with it. That it is one row, of this transaction, is what says that the transaction is still the
-        // one of the claim, and the claim still there: the division ends it before that.
-        let sql = "WITH done AS (
-                       UPDATE ledger_key SET result = $4, result_day = $5, result_id = $6, result_digest = $7
-                       WHERE principal = $1 AND operation = $2 AND key = $3 AND state = 2 AND result_digest IS NULL
-                           AND xmin = pg_current_xact_id()::xid
-                       RETURNING 1)
-                   SELECT 1 / count(*) FROM done";
+        // A key that got its record meanwhile is refused by its index. That this is no longer the transaction of the claim,
+        // by a null in `executions`, which may have none. Either way the commit that goes out with it does nothing.
+        let sql = "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms,
+                                          expires_ms, result, result_day, result_id, result_digest)
+                   VALUES ($1, $2, $3, $4, 2, CASE WHEN pg_current_xact_id()::text = $5 THEN 1 END, $6, $7, $8, $9, $10,
+                           $11)";
         let values = args![
             &*call.scope.principal => TEXT, &*call.scope.operation => TEXT, call.key.as_str() => TEXT,
-            small => BYTEA, day => INT4, id => INT8, &seal[..] => BYTEA,
+            &call.fingerprint[..] => BYTEA, claim.number => TEXT, recorded => INT8, expires => INT8, small => BYTEA,
+            day => INT4, id => INT8, &seal[..] => BYTEA,
         ];
-        conn.ready(sql, values).await.map_err(stop)?;
-        let (stored, done) = conn.both(conn.raw().run(sql, values), conn.raw().batch("COMMIT")).await;
+        let (stored, done) = if outgoing.is_empty() {
+            conn.ready(sql, values).await.map_err(stop)?;
+            conn.both(conn.raw().run(sql, values), conn.raw().batch("COMMIT")).await
+        } else {
+            // Messages name the row of their key.
+            match conn.run(sql, values).await {
+                Ok(rows) => {
+                    if let Err(error) = outbox::enqueue(inner, &conn, call, &outgoing, tick.shown).await {
+                        let again = matches!(error, LedgerError::Busy { .. });
+                        return Err(roll_back(conn, if again { Stop::Again(error) } else { error.into() }).await);
+                    }
+                    (Ok(rows), conn.batch("COMMIT").await)
+                }
+                Err(error) => (Err(error), Ok(())),
+            }
+        };
         match (stored, done) {
             (Ok(_), Ok(())) => {
                 inner.latest.fetch_max(after.latest, std::sync::atomic::Ordering::Relaxed);
-                outbox::wake(inner, &conn, outgoing).await;
+                outbox::wake(inner, &conn, &outgoing).await;
                 conn.put_back();
                 inner.meters.committed.add();
                 Ok(Answer { body, replayed: false })
@@ -278,17 +300,27 @@ impl<'a> Runs<'a> {
                 drop(conn);
                 self.find_out(call, error, Sent::UnderLock).await.map_err(Stop::Refused)
             }
-            (Err(error), _) if kind(&error) == Kind::GivenUp => Err(roll_back(conn, stop(error)).await),
-            (Err(error), _) => {
-                let lost = LedgerError::TransactionLost(Some(error.into()));
-                Err(roll_back(conn, lost.into()).await)
-            }
+            (Err(error), _) => self.not_stored(conn, call, error).await,
             // A constraint that is checked at the commit is the effect's fault.
             (Ok(_), Err(error)) => Err(match error.code() {
                 Some(code) if code.code().starts_with("23") => LedgerError::Aborted(error.into()).into(),
                 _ => stop(error),
             }),
         }
+    }
+
+    /// The row of the key was refused, and with it all that its effect did.
+    async fn not_stored(&self, conn: Conn, call: &Call, error: tokio_postgres::Error) -> Result<Answer, Stop> {
+        if kind(&error) == Kind::GivenUp {
+            return Err(roll_back(conn, stop(error)).await);
+        }
+        if refusal(&error) == Some(Refusal::Taken) {
+            // Somebody else's came in between: that is the answer, or there is none any more.
+            let gone = roll_back(conn, Stop::Again(LedgerError::Busy { operation: None })).await;
+            return self.inner.known(call).await?.ok_or(gone);
+        }
+        let lost = LedgerError::TransactionLost(Some(error.into()));
+        Err(roll_back(conn, lost.into()).await)
     }
 
     /// Stores a refusal, of which nothing else is kept.
@@ -342,7 +374,7 @@ impl<'a> Runs<'a> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(20);
         loop {
-            let looked = self.is_over(call).await;
+            let looked = is_over(inner, call).await;
             if let Ok(Some(there)) = looked {
                 if !there {
                     // A server process that says why it ends reads nothing more.
@@ -363,15 +395,6 @@ impl<'a> Runs<'a> {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(LAST_PAUSE);
         }
-    }
-
-    /// Whether the key has a record; none while somebody works on it, who may be the one that is asked about.
-    async fn is_over(&self, call: &Call) -> Result<Option<bool>, LedgerError> {
-        let conn = self.inner.pool.fresh().await?;
-        let claimed = claim(self.inner, &conn, call).await?.ok_or(LedgerError::ForeignFile)?;
-        conn.batch("ROLLBACK").await?;
-        conn.put_back();
-        Ok(claimed.free.then_some(claimed.expires_ms.is_none()))
     }
 
     /// Runs an effect in a transaction that goes on after it.
@@ -429,40 +452,6 @@ async fn roll_back(conn: Conn, why: Stop) -> Stop {
         conn.put_back();
     }
     why
-}
-
-/// Begins a transaction and claims the key in it, in one round trip.
-pub(super) async fn claim(inner: &Inner, conn: &Conn, call: &Call) -> Result<Option<Claim>, tokio_postgres::Error> {
-    let sql = concat!(
-        "WITH held AS MATERIALIZED (
-             SELECT pg_try_advisory_xact_lock($2) AS free, ",
-        now!(),
-        " AS shown, set_config('synchronous_commit', 'on', true), set_config('statement_timeout', $3, true),
-                 set_config('idle_in_transaction_session_timeout', $4, true)),
-         claim AS (
-             INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms, expires_ms)
-             SELECT $5, $6, $7, $8, 2, 1, greatest(shown, latest_ms), greatest(shown, latest_ms) + $9
-             FROM held, ledger_meta WHERE free AND schema = $10
-             ON CONFLICT DO NOTHING RETURNING expires_ms)
-         SELECT free, claim.expires_ms, shown, latest_ms, ahead_ms, forgotten_ms
-         FROM held CROSS JOIN ledger_meta LEFT JOIN claim ON true WHERE schema = $10"
-    );
-    let clock = inner.clock_ms();
-    let limit = crate::time::millis(inner.effect_time).clamp(1, i32::MAX.into()).to_string();
-    let values = args![
-        clock => INT8, call.lock => INT8, limit => TEXT, inner.idle_limit => TEXT, &*call.scope.principal => TEXT,
-        &*call.scope.operation => TEXT, call.key.as_str() => TEXT, &call.fingerprint[..] => BYTEA,
-        call.retention_ms => INT8, schema::NEWEST => INT8,
-    ];
-    let (begun, row) = conn.both(conn.raw().batch(inner.isolation.begin()), conn.raw().first(sql, values)).await;
-    begun?;
-    Ok(row?.map(|row| Claim {
-        free: row.get(0),
-        expires_ms: row.get(1),
-        shown: row.get(2),
-        known: Known { latest: row.get(3), ahead: row.get(4) },
-        forgotten: row.get(5),
-    }))
 }
 
 /// Whether an effect gave up because its statement took too long.

@@ -20,7 +20,7 @@ use crate::transaction::Answer;
 
 /// Why a statement that was refused by the table of keys was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Refusal {
+pub(super) enum Refusal {
     /// The key has a record.
     Taken,
     /// What has to hold does not: see the statement.
@@ -28,7 +28,7 @@ enum Refusal {
 }
 
 /// None if it was not the table of keys that refused: an effect cannot name it.
-fn refusal(error: &tokio_postgres::Error) -> Option<Refusal> {
+pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<Refusal> {
     let told = error.as_db_error().filter(|told| told.table() == Some("ledger_key"))?;
     match told.code().code() {
         "23505" => Some(Refusal::Taken),

@@ -37,14 +37,13 @@ fn an_effect_cannot_leave_its_transaction_or_touch_the_ledger() {
     });
 }
 
-/// The claim is a row of its own, so an effect that ends its transaction all the same leaves a key that never runs again.
+/// A key without its result, whoever left it so, is no key that has not run.
 #[test]
 fn a_key_whose_transaction_was_ended_under_it_never_runs_again() {
     let name = "a_key_whose_transaction_was_ended_under_it_never_runs_again";
     let Some(shop) = Shop::open(name, options()) else { return };
     shop.runtime.block_on(async {
         shop.charge("order-1").await.unwrap().into_inner();
-        // As such an effect would leave it.
         let client = shop.stranger().await;
         client.batch_execute("UPDATE ledger_key SET result = NULL, result_digest = NULL").await.unwrap();
         let again = shop.charge("order-1").await;
@@ -52,29 +51,6 @@ fn a_key_whose_transaction_was_ended_under_it_never_runs_again() {
         assert_eq!(shop.number("SELECT count(*) FROM effect").await, 1);
         let checked = shop.ledger.check(|_, _| {}).await.unwrap();
         assert!(checked.findings.iter().any(|found| found.what.contains("without a result")), "{checked:?}");
-    });
-}
-
-/// A function hides from the ledger what it does.
-#[test]
-fn an_effect_that_takes_its_own_key_away_does_nothing() {
-    let Some(shop) = Shop::open("an_effect_that_takes_its_own_key_away_does_nothing", options()) else { return };
-    shop.runtime.block_on(async {
-        let client = shop.stranger().await;
-        let forget = "CREATE FUNCTION tidy_up() RETURNS void LANGUAGE sql AS 'DELETE FROM ledger_key'";
-        client.batch_execute(forget).await.unwrap();
-        let (scope, key) = (scope(), key("order-1"));
-        let request = Request::new(&scope, &key, "{}");
-        let done = shop.ledger.execute(&request, |tx| {
-            Box::pin(async move {
-                let id = charge(tx, "order-1").await?;
-                tx.execute("SELECT tidy_up()", &[]).await?;
-                Ok(id)
-            })
-        });
-        let done = done.await;
-        assert!(matches!(done, Err(LedgerError::TransactionLost(Some(_)))), "{done:?}");
-        assert_eq!(shop.number("SELECT count(*) FROM effect").await, 0);
     });
 }
 

@@ -61,6 +61,7 @@ impl Way {
             if read == 0 {
                 return;
             }
+            leave(&mut bytes[..read]);
             let hold = self.next(&bytes[..read]);
             if let Some(hold) = hold {
                 while !holds(&bytes[..read], hold.to) {
@@ -93,6 +94,16 @@ impl Way {
     }
 }
 
+/// A statement that the way turns into another one, which an effect is not allowed.
+const STAYS: &str = "SELECT 1111 AS one";
+const LEAVES: &str = "ROLLBACK AND CHAIN";
+
+fn leave(sent: &mut [u8]) {
+    if let Some(at) = sent.windows(STAYS.len()).position(|part| part == STAYS.as_bytes()) {
+        sent[at..at + LEAVES.len()].copy_from_slice(LEAVES.as_bytes());
+    }
+}
+
 fn holds(bytes: &[u8], text: &str) -> bool {
     text.is_empty() || bytes.windows(text.len()).any(|part| part == text.as_bytes())
 }
@@ -108,7 +119,7 @@ async fn settle(config: &str, ledger: &PgLedger) {
 
 /// A server, and a ledger that goes by the way.
 macro_rules! on_a_way {
-    ($name:literal, |$direct:ident, $way:ident, $ledger:ident| $test:block) => {
+    ($name:expr, |$direct:ident, $way:ident, $ledger:ident| $test:block) => {
         let Some(cluster) = Cluster::start() else { return skip($name, "PostgreSQL with its server programs") };
         let $direct = cluster.config("postgres");
         runtime().block_on(async {
@@ -180,5 +191,28 @@ fn a_statement_that_may_still_come_is_answered_as_unknown() {
         let done = ledger.execute_sql::<i64>(&request, sql, &[(&"order-2", Type::TEXT)]).await.unwrap();
         assert!(done.is_replay());
         assert_eq!(number(&direct, "SELECT count(*) FROM effect WHERE key = 'order-2'").await, 1);
+    });
+}
+
+/// What it did is gone, and the transaction that it is in is another one, which has not claimed the key.
+#[test]
+fn an_effect_that_leaves_its_transaction_for_another_is_not_told_that_it_is_done() {
+    let name = "an_effect_that_leaves_its_transaction_for_another_is_not_told_that_it_is_done";
+    on_a_way!(name, |direct, way, ledger| {
+        let (scope, key) = (scope(), key("order-1"));
+        let request = Request::new(&scope, &key, "{}");
+        let answer = ledger.execute(&request, |tx| {
+            Box::pin(async move {
+                let id = charge(tx, "order-1").await?;
+                tx.execute(STAYS, &[]).await?;
+                Ok(id)
+            })
+        });
+        let answer = answer.await;
+        assert!(matches!(answer, Err(LedgerError::TransactionLost(Some(_)))), "{answer:?}");
+        assert_eq!(number(&direct, "SELECT count(*) FROM effect").await, 0);
+        assert_eq!(number(&direct, "SELECT count(*) FROM ledger_key").await, 0);
+        assert!(!charge_on(&ledger, "order-1").await.unwrap().is_replay());
+        drop(way);
     });
 }

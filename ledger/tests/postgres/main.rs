@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "a skipped test and a long run report themselves")]
 
 mod chaos;
+mod claims;
 mod cli;
 #[path = "../support/cluster.rs"]
 mod cluster;

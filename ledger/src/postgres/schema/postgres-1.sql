@@ -12,8 +12,8 @@ CREATE TABLE ledger_meta(
     retention_ms bigint NOT NULL DEFAULT 0,
     horizon_ms bigint
 ) WITH (fillfactor = 10);
--- Keys, with their results as far as those are small. A key is claimed by its row, which has no digest before its effect
--- is done: both commit together. What the second write changes is in no index, so that it stays on its page.
+-- Keys, with their results as far as those are small. A key is claimed by the lock of its transaction; its row comes with
+-- its result.
 CREATE TABLE ledger_key(
     principal text COLLATE "C" NOT NULL,
     operation text COLLATE "C" NOT NULL,
