@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -53,20 +54,33 @@ impl Connection {
 
     /// Reads until what came holds `mark`.
     pub(crate) async fn until(&mut self, mark: &[u8]) -> io::Result<()> {
-        let mut from = 0;
+        self.count_until(mark, mark).await.map(drop)
+    }
+
+    /// Reads until what came holds `end`, and counts how often it held `counted`.
+    pub(crate) async fn count_until(&mut self, counted: &[u8], end: &[u8]) -> io::Result<usize> {
+        let (counter, finder) = (memmem::Finder::new(counted), memmem::Finder::new(end));
+        let (mut count, mut counted_to, mut searched_to) = (0, 0, 0);
         loop {
-            if self.read[from..].windows(mark.len()).any(|window| window == mark) {
-                return Ok(());
+            while let Some(at) = counter.find(&self.read[counted_to..]) {
+                count += 1;
+                counted_to += at + counted.len();
             }
-            from = self.read.len().saturating_sub(mark.len());
+            if finder.find(&self.read[searched_to..]).is_some() {
+                return Ok(count);
+            }
+            // The next read may bring the rest of a mark.
+            let len = self.read.len();
+            counted_to = counted_to.max(len.saturating_sub(counted.len() - 1));
+            searched_to = len.saturating_sub(end.len() - 1);
+            if len > 1 << 20 {
+                let gone = counted_to.min(searched_to);
+                self.read.drain(..gone);
+                counted_to -= gone;
+                searched_to -= gone;
+            }
             if self.stream.read_buf(&mut self.read).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            // Only the tail matters.
-            if self.read.len() > 1 << 20 {
-                let keep = self.read.len() - mark.len();
-                self.read.drain(..keep);
-                from = 0;
             }
         }
     }

@@ -88,7 +88,7 @@ pub(super) fn echo(rows: &mut Rows, size: Size) -> io::Result<()> {
     Ok(())
 }
 
-/// Events a second of a handler that waits for room, so that none is lost.
+/// Events a second of a handler that waits for room. All of them must come.
 fn events(server: &Running, events: u32) -> io::Result<f64> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let request = call("progress", &format!(r#"{{"n":{events}}}"#));
@@ -96,8 +96,12 @@ fn events(server: &Running, events: u32) -> io::Result<f64> {
         let mut connection = Connection::open(server.address).await?;
         let start = Instant::now();
         connection.send(&request).await?;
-        connection.until(b"\r\n0\r\n\r\n").await?;
-        Ok(f64::from(events) / start.elapsed().as_secs_f64())
+        let came = connection.count_until(b"notifications/progress", b"\r\n0\r\n\r\n").await?;
+        let took = start.elapsed().as_secs_f64();
+        if came == usize::try_from(events).map_err(io::Error::other)? {
+            return Ok(came as f64 / took);
+        }
+        Err(io::Error::other(format!("{came} of {events} events came")))
     })
 }
 
