@@ -28,7 +28,8 @@ pub struct InputAsked {
     pub params: Raw,
 }
 
-/// A server of an older revision waits behind a demand for input. Dropping this tells it that nobody answers.
+/// A server of an older revision waits behind a demand for input. Dropping this tells it that nobody answers; one that has
+/// the answer already hears nothing of it.
 struct Round<'a> {
     caller: &'a Caller,
     call: Option<WireId>,
@@ -58,23 +59,20 @@ impl Caller {
         let refused = |error: &dyn core::fmt::Display| CallError::Answer(error.to_string().into());
         let capabilities = &self.shared.config.capabilities;
         let mut next = request.clone();
-        let mut asked_by = None;
+        let mut asked_by: Option<Round<'_>> = None;
         for _ in 0..MAX_ROUNDS {
-            let result = match self.call(next).await {
-                Ok(result) => result,
-                Err(error) => {
-                    if matches!(error, CallError::Full { .. } | CallError::FullBytes { .. }) {
-                        drop(Round { caller: self, call: asked_by });
-                    }
-                    return Err(error);
-                }
-            };
+            // An answer that is refused here, dropped, or never sent leaves the server waiting: then the round before tells it.
+            // To a server that has the answer, or asked for it and waits no more, that is nothing.
+            let result = self.call(next).await?;
+            if let Some(Round { call, .. }) = &mut asked_by {
+                *call = None;
+            }
             let demand = match mrtr::read_result(request.method(), capabilities, result.get()) {
                 Ok(mrtr::Outcome::Final) => return Ok(result),
                 Ok(mrtr::Outcome::Input(demand)) => demand,
                 Err(error) => return Err(refused(&error)),
             };
-            let mut round = Round { caller: self, call: parked_call(result.get()) };
+            let round = Round { caller: self, call: parked_call(result.get()) };
             let mut answers = Vec::new();
             for asked in &demand.requests {
                 let key: Box<str> = asked.key.as_ref().into();
@@ -86,9 +84,8 @@ impl Caller {
             // It was sent, so it has parameters.
             let params = demand.retry_params(request.params().unwrap_or("{}"), &answers);
             next = request.with_params(params.map_err(|error| CallError::Params(error.to_string().into()))?);
-            asked_by = round.call.take();
+            asked_by = Some(round);
         }
-        drop(Round { caller: self, call: asked_by });
         Err(CallError::Answer("the server asks for input without an end".into()))
     }
 
