@@ -75,13 +75,15 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 fn configs() -> impl Strategy<Value = Config> {
     let coalesce = prop_oneof![Just(Coalesce::SameToken), Just(Coalesce::Adjacent)];
-    (1..5_usize, 3..9_usize, 1..3_usize, 4..12_usize, 1..3_usize, 1..3_usize, coalesce).prop_map(
-        |(capacity, bytes, finals, kept_bytes, lossless, refusals, coalesce)| Config {
+    let lossless = (1..4_usize, 2..9_usize);
+    (1..5_usize, 3..9_usize, 1..3_usize, 4..12_usize, lossless, 1..3_usize, coalesce).prop_map(
+        |(capacity, bytes, finals, kept_bytes, (lossless, lossless_bytes), refusals, coalesce)| Config {
             capacity,
             bytes,
             finals,
             kept_bytes,
             lossless,
+            lossless_bytes,
             refusals,
             coalesce,
         },

@@ -161,7 +161,10 @@ impl Model {
         if self.stream(handle).is_none_or(|stream| stream.closed) {
             return true;
         }
-        let room = self.count(Kind::Lossless) < self.config.lossless && self.fits(text.len());
+        let waiting = || self.list.iter().filter(|message| message.kind == Kind::Lossless);
+        let bytes: usize = waiting().map(|message| message.len).sum();
+        let few = waiting().count() < self.config.lossless && bytes + text.len() <= self.config.lossless_bytes;
+        let room = (few || waiting().next().is_none()) && self.fits(text.len());
         room && self.keep(Some(handle), Kind::Lossless, text)
     }
 
