@@ -66,6 +66,10 @@ impl Model {
         self.streams.push(Stream { handle, closed: false, topic, lost: false });
     }
 
+    pub(crate) fn takes(&self, handle: Handle) -> bool {
+        self.streams.iter().any(|stream| stream.handle == handle && !stream.closed)
+    }
+
     fn stream(&mut self, handle: Handle) -> Option<&mut Stream> {
         self.streams.iter_mut().find(|stream| stream.handle == handle)
     }
