@@ -28,11 +28,23 @@ pub struct InputAsked {
     pub params: Raw,
 }
 
-/// A server of an older revision waits behind a demand for input. Dropping this tells it that nobody answers; one that has
-/// the answer already hears nothing of it.
+/// A server of an older revision waits behind a demand for input. Dropping this tells it that nobody answers, unless the call
+/// has gone on meanwhile.
 struct Round<'a> {
     caller: &'a Caller,
     call: Option<WireId>,
+}
+
+impl<'a> Round<'a> {
+    /// Of this demand, if there is such a server behind it.
+    fn of(caller: &'a Caller, demand: &str) -> Self {
+        Self { caller, call: parked_call(demand) }
+    }
+
+    /// The call has gone on, to another answer.
+    fn is_over(&mut self) {
+        self.call = None;
+    }
 }
 
 impl Drop for Round<'_> {
@@ -59,20 +71,20 @@ impl Caller {
         let refused = |error: &dyn core::fmt::Display| CallError::Answer(error.to_string().into());
         let capabilities = &self.shared.config.capabilities;
         let mut next = request.clone();
-        let mut asked_by: Option<Round<'_>> = None;
+        let mut round: Option<Round<'_>> = None;
         for _ in 0..MAX_ROUNDS {
-            // An answer that is refused here, dropped, or never sent leaves the server waiting: then the round before tells it.
-            // To a server that has the answer, or asked for it and waits no more, that is nothing.
+            // Until there is an answer its next round may not have left.
             let result = self.call(next).await?;
-            if let Some(Round { call, .. }) = &mut asked_by {
-                *call = None;
+            if let Some(before) = &mut round {
+                before.is_over();
             }
             let demand = match mrtr::read_result(request.method(), capabilities, result.get()) {
                 Ok(mrtr::Outcome::Final) => return Ok(result),
-                Ok(mrtr::Outcome::Input(demand)) => demand,
-                Err(error) => return Err(refused(&error)),
+                Ok(mrtr::Outcome::Input(demand)) => Ok(demand),
+                Err(error) => Err(refused(&error)),
             };
-            let round = Round { caller: self, call: parked_call(result.get()) };
+            round = Some(Round::of(self, result.get()));
+            let demand = demand?;
             let mut answers = Vec::new();
             for asked in &demand.requests {
                 let key: Box<str> = asked.key.as_ref().into();
@@ -84,7 +96,6 @@ impl Caller {
             // It was sent, so it has parameters.
             let params = demand.retry_params(request.params().unwrap_or("{}"), &answers);
             next = request.with_params(params.map_err(|error| CallError::Params(error.to_string().into()))?);
-            asked_by = Some(round);
         }
         Err(CallError::Answer("the server asks for input without an end".into()))
     }
