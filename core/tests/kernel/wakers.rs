@@ -54,8 +54,7 @@ fn a_waker_that_is_replaced_is_dropped_outside_of_the_lock() {
         let queue = Arc::new(OutboundQueue::new(Config { lossless: 1, ..Config::default() }));
         let (call, looked) = (Handle::new(0, 1), Arc::clone(&queue));
         queue.open(call, "");
-        let mut cx = Context::from_waker(Waker::noop());
-        assert!(queue.poll_lossless(&mut cx, call, b"x").is_ready());
+        assert!(queue.poll_lossless(&Context::from_waker(Waker::noop()), call, b"x").is_ready());
         let last = Waker::from(Arc::new(Last(Box::new(move || assert!(!looked.is_empty())))));
         assert!(queue.poll_lossless(&Context::from_waker(&last), call, b"x").is_pending());
         drop(last);

@@ -27,8 +27,10 @@ struct Busy {
 
 impl TaskQueue for Busy {
     fn claim(&self, operations: &[&str], owner: &str, lease: Duration) -> Stored<Option<Claim>> {
-        let claimed = self.claims.load(Ordering::SeqCst);
-        let none_waits = self.tasks.map_or(self.ended.lock().expect("no panic").is_some(), |tasks| claimed >= tasks);
+        let none_waits = match self.tasks {
+            Some(tasks) => self.claims.load(Ordering::SeqCst) >= tasks,
+            None => self.ended.lock().expect("no panic").is_some(),
+        };
         if none_waits {
             return Box::pin(async { Ok(None) });
         }
