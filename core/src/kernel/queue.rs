@@ -331,11 +331,10 @@ fn wake(wakers: Vec<Waker>) {
 mod tests {
     use super::*;
     extern crate std;
+    use crate::outbound::{Coalesce, RETAINED};
     use alloc::format;
     use alloc::string::String;
     use proptest::prelude::*;
-
-    use crate::outbound::{Coalesce, RETAINED};
 
     #[derive(Clone, Copy, Debug)]
     enum Op {
