@@ -137,7 +137,10 @@ fn a_blocking_job_that_is_dropped_unrun_is_answered() {
     let held = drops.clone();
     let mut server = Server::new(config(), move |call, _| {
         let guard = held.guard();
-        let bomb = (&*call.method == "bomb").then_some(Bomb);
+        let bomb = match &*call.method {
+            "bomb" => Some(Bomb),
+            _ => None,
+        };
         Answer::blocking(move || {
             let _held = (&guard, &bomb);
             ok()

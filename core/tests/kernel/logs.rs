@@ -46,7 +46,7 @@ fn said(message: String) -> (Option<Level>, Vec<String>) {
 
 #[test]
 fn a_log_message_goes_to_a_request_that_asked_for_its_level() {
-    let rest = ["com.example/other", "progress 1.0", "answer"];
+    let rest = ["com.example/other", "progress 1", "answer"];
     let all = |logs: &[&str]| logs.iter().chain(&rest).map(|line| (*line).to_owned()).collect::<Vec<_>>();
     assert_eq!(said(request(1, "log")), (None, all(&[])), "it did not ask");
     let unknown = ["log \"of its own\"", "log null"];
