@@ -200,16 +200,16 @@ fn servers(tools: &Tools) -> Vec<(&'static str, &'static str, Result<Command, St
     ]
 }
 
+/// A row's name, what our client speaks (`cells`: what the server does), and the server's command line.
+type HttpServer = (String, &'static str, Result<Command, String>);
+
 /// The same for our HTTP client. A server that speaks both eras is spoken to in the older one.
-fn http_servers(
-    cx: &mut Context,
-    tools: &Tools,
-) -> Result<Vec<(String, &'static str, Result<Command, String>)>, Error> {
+fn http_servers(cx: &mut Context, tools: &Tools) -> Result<Vec<HttpServer>, Error> {
     let script = Path::new(CLIENTS).join("eras/python_server.py");
     let python = tools.python_1.clone().map(|venv| Command::new(venv).arg(script).args(["http"]));
     let mut servers = vec![("Python 1.30.0".to_string(), "cells", python)];
     let both = compare::peers(cx)?;
-    for name in ["rmcp 3.11.0", "TypeScript 2.4.0", "Python 2.3.0"] {
+    for name in ["rmcp 3.11.0", "Python 2.3.0"] {
         let server = both.iter().find(|(there, _)| *there == name).map(|(_, server)| server.clone());
         let server = server.ok_or_else(|| "see above".to_string());
         servers.push((format!("{name}; our client legacy only"), "legacy", server));
