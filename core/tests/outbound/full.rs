@@ -230,6 +230,16 @@ fn full_of_lossless_bytes_progress_waits_and_one_that_is_larger_goes_alone() {
 }
 
 #[test]
+fn at_the_cap_of_requests_nothing_is_read_while_a_final_waits_to_leave() {
+    let (queue, calls) = queue(Config::default(), 2);
+    assert!(queue.can_read(true), "no final frees a place");
+    queue.finish(permit(calls[0]), b"a".to_vec());
+    assert!(queue.can_read(false) && !queue.can_read(true));
+    assert_eq!(rest(&queue), ["a"]);
+    assert!(queue.can_read(true));
+}
+
+#[test]
 fn full_of_refusals_reading_stops_until_one_has_left() {
     let (queue, _) = queue(Config { refusals: 2, ..Config::default() }, 1);
     assert!(queue.can_read(false));
