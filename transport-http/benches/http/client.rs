@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use memchr::memmem;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -24,6 +25,43 @@ pub(crate) fn post(method: &str, name: Option<&str>, params: &str) -> Vec<u8> {
         body.len()
     )
     .into_bytes()
+}
+
+/// Counts what comes, up to its end.
+pub(crate) struct Tally<'a> {
+    counted: memmem::Finder<'a>,
+    end: memmem::Finder<'a>,
+    pub(crate) count: usize,
+    counted_to: usize,
+    searched_to: usize,
+}
+
+impl<'a> Tally<'a> {
+    pub(crate) fn new(counted: &'a [u8], end: &'a [u8]) -> Self {
+        let (counted, end) = (memmem::Finder::new(counted), memmem::Finder::new(end));
+        Self { counted, end, count: 0, counted_to: 0, searched_to: 0 }
+    }
+
+    /// Looks at what was read since the last look, and says whether the end was in it. Forgets what can be no part of a mark
+    /// when that is much.
+    pub(crate) fn look(&mut self, read: &mut Vec<u8>) -> bool {
+        let (counted, end) = (self.counted.needle().len(), self.end.needle().len());
+        while let Some(at) = self.counted.find(&read[self.counted_to..]) {
+            self.count += 1;
+            self.counted_to += at + counted;
+        }
+        let ended = self.end.find(&read[self.searched_to..]).is_some();
+        // The next read may bring the rest of a mark.
+        self.counted_to = self.counted_to.max(read.len().saturating_sub(counted - 1));
+        self.searched_to = read.len().saturating_sub(end - 1);
+        if read.len() > 1 << 20 {
+            let gone = self.counted_to.min(self.searched_to);
+            read.drain(..gone);
+            self.counted_to -= gone;
+            self.searched_to -= gone;
+        }
+        ended
+    }
 }
 
 /// A connection and what it has read of the current answer.
@@ -53,22 +91,18 @@ impl Connection {
 
     /// Reads until what came holds `mark`.
     pub(crate) async fn until(&mut self, mark: &[u8]) -> io::Result<()> {
-        let mut from = 0;
-        loop {
-            if self.read[from..].windows(mark.len()).any(|window| window == mark) {
-                return Ok(());
-            }
-            from = self.read.len().saturating_sub(mark.len());
+        self.count_until(mark, mark).await.map(drop)
+    }
+
+    /// Reads until what came holds `end`, and counts how often it held `counted`.
+    pub(crate) async fn count_until(&mut self, counted: &[u8], end: &[u8]) -> io::Result<usize> {
+        let mut tally = Tally::new(counted, end);
+        while !tally.look(&mut self.read) {
             if self.stream.read_buf(&mut self.read).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
-            // Only the tail matters.
-            if self.read.len() > 1 << 20 {
-                let keep = self.read.len() - mark.len();
-                self.read.drain(..keep);
-                from = 0;
-            }
         }
+        Ok(tally.count)
     }
 
     /// Forgets what it has read.

@@ -85,7 +85,9 @@ fn rmcp(server: &Running, work: &str, count: usize) -> io::Result<Option<Pass>> 
         _ => return Ok(None),
     };
     let (before, start) = (cpu_of_children()?, Instant::now());
-    let said = Command::new(std::path::Path::new(&folder).join("bclient")).args(args).output()?;
+    let program = std::path::Path::new(&folder).join("bclient");
+    let said =
+        Command::new(&program).args(args).output().map_err(|error| super::servers::unstarted(&program, &error))?;
     let (cpu, elapsed) = (cpu_of_children()? - before, start.elapsed());
     if !said.status.success() {
         return Err(io::Error::other(format!("rmcp's client: {}", String::from_utf8_lossy(&said.stderr))));

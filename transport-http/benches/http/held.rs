@@ -21,32 +21,65 @@ async fn settled(server: &Running) -> io::Result<f64> {
     server.resident()
 }
 
-/// A million reports of 200 bytes for a client that reads none of them.
-pub(super) fn slow_reader(rows: &mut Rows, size: Size) -> io::Result<()> {
-    let server = Running::start("serve", false)?;
-    let growth = client()?.block_on(async {
-        let mut warm = Connection::open(server.address).await?;
-        warm.round_trip(&call("echo", "{}"), b"}}").await?;
-        let before = settled(&server).await?;
-        let mut slow = Connection::open(server.address).await?;
-        slow.send(&call("torrent", &format!(r#"{{"n":{},"msg_len":200}}"#, size.events * 10))).await?;
-        let mut most = before;
-        // Until the handler has used no CPU for a while: it has reported all.
-        let mut cpu = server.cpu()?;
+/// Clients that ask for a million reports of 200 bytes each, and read none of them.
+struct Slow(Vec<Connection>);
+
+impl Slow {
+    async fn open(server: &Running, streams: usize, reports: u32) -> io::Result<Self> {
+        let mut slow = Vec::with_capacity(streams);
+        for _ in 0..streams {
+            let mut connection = Connection::open(server.address).await?;
+            connection.send(&call("torrent", &format!(r#"{{"n":{reports},"msg_len":200}}"#))).await?;
+            slow.push(connection);
+        }
+        Ok(Self(slow))
+    }
+
+    /// The most memory that the server had, in KiB, until the handlers have used no CPU for a while: they have reported all.
+    async fn most(&self, server: &Running) -> io::Result<f64> {
+        let (mut most, mut cpu) = (0.0_f64, server.cpu()?);
         loop {
             tokio::time::sleep(Duration::from_millis(100)).await;
             most = most.max(server.resident()?);
             let now = server.cpu()?;
             if now - cpu < 100.0 {
-                break;
+                return Ok(most);
             }
             cpu = now;
         }
-        slow.until(b"\"sent\"").await?;
-        Ok::<_, io::Error>(most - before)
+    }
+
+    /// Reads on, up to the result.
+    async fn end(self) -> io::Result<()> {
+        for mut slow in self.0 {
+            slow.until(b"\"sent\"").await?;
+        }
+        Ok(())
+    }
+}
+
+/// What a stream holds whose client does not read. A first one, which ends before, takes what all of them share: the pages of
+/// the code that streams, for one.
+pub(super) fn slow_reader(rows: &mut Rows, size: Size) -> io::Result<()> {
+    let server = Running::start("serve", false)?;
+    let reports = size.events * 10;
+    let (first, each) = client()?.block_on(async {
+        let mut warm = Connection::open(server.address).await?;
+        warm.round_trip(&call("echo", "{}"), b"}}").await?;
+        let before = settled(&server).await?;
+        let slow = Slow::open(&server, 1, reports).await?;
+        let first = slow.most(&server).await? - before;
+        slow.end().await?;
+        let before = settled(&server).await?;
+        let slow = Slow::open(&server, size.slow, reports).await?;
+        let each = (slow.most(&server).await? - before) / size.slow as f64;
+        slow.end().await?;
+        Ok::<_, io::Error>((first, each))
     })?;
-    rows.put(&json!({"name": "slow reader, 1 M reports of 200 bytes, memory", "ours": growth.max(1.0), "limit": 64.0,
-                     "aim": 1.0, "unit": "KiB"}))
+    let name = "slow reader, 1 M reports of 200 bytes";
+    rows.put(&json!({"name": format!("{name}, memory of a stream"), "ours": each.max(1.0), "limit": 64.0, "aim": 1.0,
+                     "unit": "KiB"}))?;
+    rows.put(&json!({"name": format!("{name}, the first, with the code that it loads"), "ours": first, "unit": "KiB"}))
 }
 
 /// Opens `count` connections with this request, each up to its first event.

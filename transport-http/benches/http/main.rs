@@ -3,7 +3,8 @@
 //! The program starts itself as the server (`serve`) and as bare hyper (`bare`); `STEADY_BENCH_RMCP` names the folder with
 //! the peer's `bserver`. The servers take turns in each pass, and the CPU is that of the server's process, so that it does
 //! not matter what the client costs. Then the clients, each a process too. Each row is a JSON line in the file that
-//! `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one small pass of each; `published` measures that row alone.
+//! `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one small pass of each; `published` and `slow` measure
+//! those rows alone.
 #![expect(clippy::print_stdout, reason = "a benchmark reports on standard output")]
 
 mod client;
@@ -25,10 +26,12 @@ struct Size {
     held: usize,
     streams: usize,
     hang_ups: usize,
+    slow: usize,
 }
 
-const WHOLE: Size = Size { passes: 5, echoes: 60_000, events: 100_000, held: 1000, streams: 10_000, hang_ups: 300 };
-const TEST: Size = Size { passes: 1, echoes: 500, events: 500, held: 20, streams: 50, hang_ups: 5 };
+const WHOLE: Size =
+    Size { passes: 5, echoes: 60_000, events: 100_000, held: 1000, streams: 10_000, hang_ups: 300, slow: 8 };
+const TEST: Size = Size { passes: 1, echoes: 500, events: 500, held: 20, streams: 50, hang_ups: 5, slow: 2 };
 
 /// Where rows go.
 struct Rows(Box<dyn Write>);
@@ -80,6 +83,7 @@ fn main() -> ExitCode {
         "serve" => servers::serve(),
         "bare" => servers::bare(),
         "published" => Rows::open().and_then(|mut rows| held::published(&mut rows, WHOLE)),
+        "slow" => Rows::open().and_then(|mut rows| held::slow_reader(&mut rows, WHOLE)),
         "client" => clients::client(&std::env::args().skip(2).collect::<Vec<_>>()).map_err(io::Error::other),
         _ => measure(if std::env::args().any(|argument| argument == "--test") { TEST } else { WHOLE }),
     };

@@ -95,6 +95,11 @@ pub(crate) fn serve() -> io::Result<()> {
     })
 }
 
+/// What to say when a program of the peer's harness does not start.
+pub(crate) fn unstarted(program: &Path, error: &io::Error) -> io::Error {
+    io::Error::other(format!("{}: {error}; build all programs of the harness", program.display()))
+}
+
 /// One frame that is the whole body, of a known length or not.
 pub(crate) struct Once(pub(crate) Option<Bytes>, pub(crate) bool);
 
@@ -173,10 +178,11 @@ impl Running {
     pub(crate) fn peer(streams: bool) -> io::Result<Option<Self>> {
         let Some(folder) = std::env::var_os("STEADY_BENCH_RMCP") else { return Ok(None) };
         let free = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let mut command = Command::new(Path::new(&folder).join("bserver"));
+        let program = Path::new(&folder).join("bserver");
+        let mut command = Command::new(&program);
         command.args(["http", &free.port().to_string(), if streams { "sse" } else { "json" }]).env("NODELAY", "1");
-        let child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn()?;
-        let running = Self { child, address: free };
+        let child = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn();
+        let running = Self { child: child.map_err(|error| unstarted(&program, &error))?, address: free };
         let start = std::time::Instant::now();
         while std::net::TcpStream::connect(free).is_err() {
             if start.elapsed() > Duration::from_secs(10) {

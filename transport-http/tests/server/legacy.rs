@@ -10,7 +10,7 @@ use super::support::{Answer, Lab, Peer, call, post, post_with};
 
 const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-fn plain(id: u32, method: &str, params: &Value) -> String {
+pub(super) fn plain(id: u32, method: &str, params: &Value) -> String {
     json!({"jsonrpc":"2.0","id":id,"method":method,"params":params}).to_string()
 }
 
@@ -41,14 +41,14 @@ fn post_in(session: &str, body: &str) -> String {
 }
 
 /// A client with a session.
-struct Client<'a> {
+pub(super) struct Client<'a> {
     lab: &'a Lab,
     /// Its header lines.
     session: String,
 }
 
 impl<'a> Client<'a> {
-    fn open(lab: &'a Lab, revision: &str) -> Self {
+    pub(super) fn open(lab: &'a Lab, revision: &str) -> Self {
         Self::open_as(lab, revision, "")
     }
 
@@ -73,17 +73,17 @@ impl<'a> Client<'a> {
         peer
     }
 
-    fn answer(&self, body: &str) -> Answer {
+    pub(super) fn answer(&self, body: &str) -> Answer {
         self.send(body).answer()
     }
 
-    fn bare(&self, method: &str) -> Peer {
+    pub(super) fn bare(&self, method: &str) -> Peer {
         let mut peer = self.lab.connect();
         peer.send(format!("{}{}\r\n", head(method, ""), self.session).as_bytes());
         peer
     }
 
-    fn delete(&self) -> u16 {
+    pub(super) fn delete(&self) -> u16 {
         self.bare("DELETE").head().status
     }
 }
@@ -379,29 +379,6 @@ fn a_server_of_one_era_says_which() {
     assert!(
         Client::open(&legacy, "2025-06-18").answer(&tool(1, "echo", &json!({"text":"old"}))).text().contains("old")
     );
-}
-
-#[test]
-fn changes_reach_the_stream_of_a_session_that_a_get_opened() {
-    let lab = Lab::start();
-    let client = Client::open(&lab, "2025-11-25");
-    let mut stream = client.bare("GET");
-    assert_eq!(stream.head().status, 200);
-    let mut told = move || loop {
-        let chunk = stream.chunk().expect("the stream goes on");
-        if let Some(data) = chunk.lines().find_map(|line| line.strip_prefix("data: ")) {
-            return serde_json::from_str::<Value>(data).expect("JSON");
-        }
-    };
-    lab.hub.tools_changed();
-    assert_eq!(told()["method"], "notifications/tools/list_changed");
-    lab.hub.resource_updated("x:a");
-    assert_eq!(client.answer(&plain(1, "resources/subscribe", &json!({"uri":"x:a"}))).status, 200);
-    lab.hub.resource_updated("x:a");
-    let updated = json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:a"}});
-    assert_eq!(told(), updated);
-    lab.hub.tools_changed();
-    assert_eq!(told()["method"], "notifications/tools/list_changed");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod legacy;
 mod limits;
 mod rules;
 mod security;
+mod session_changes;
 mod shutdown;
 mod streams;
 mod subscriptions;
