@@ -16,6 +16,8 @@ pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
 const ANY: &str = r#"{"type":"object"}"#;
 pub(crate) const MIRRORED: &str = r#"{"type":"object","properties":{"value":{"type":"string","x-mcp-header":"Value"},"n":{"type":"integer","x-mcp-header":"N"}}}"#;
+/// An object cannot be mirrored into a header.
+const BROKEN: &str = r#"{"type":"object","properties":{"a":{"type":"object","x-mcp-header":"A"}}}"#;
 
 /// What handlers tell the test, and what the test tells them.
 #[derive(Clone)]
@@ -95,6 +97,16 @@ async fn torrent(call: ToolCall, cx: Context, wires: Wires) -> Result<Reply, Rpc
         }
     }
     Ok(Reply::text("done"))
+}
+
+async fn big(call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
+    let Arguments { bytes, to, .. } = call.arguments()?;
+    if to > 0 {
+        cx.report(1.0, None, "first");
+        // Until what was said has left.
+        cx.sleep_until(cx.now() + Duration::from_millis(50)).await?;
+    }
+    Ok(Reply::text(&"y".repeat(bytes)))
 }
 
 /// The tools, and one that asks.
@@ -189,8 +201,23 @@ fn tools(wires: &Wires) -> Tools {
         cx.sleep_until(cx.now() + Duration::from_millis(50)).await?;
         Ok(Reply::text("then"))
     });
-    let tools = tools.tool("big", "A long text.", ANY, |call, _cx| async move {
-        Ok(Reply::text(&"y".repeat(call.arguments::<Arguments>()?.bytes)))
+    let tools = tools
+        .tool("big", "A long text, after a report if there is something to count to.", ANY, |call, cx| big(call, cx));
+    let own = with(wires);
+    let tools = tools.tool("twice", "Reports, and again once the test says so.", ANY, move |_, cx| {
+        let wires = with(&own);
+        async move {
+            cx.report(1.0, None, "said");
+            wires.say("started");
+            wires.opened().await;
+            cx.report(2.0, None, "said");
+            let cancelled = cx.cancelled().await;
+            wires.say(format!("{:?}", cancelled.reason));
+            Err(cancelled.into())
+        }
+    });
+    let tools = tools.tool("broken", "Its schema breaks the rules of mirrored parameters.", BROKEN, |_, _cx| async {
+        Ok(Reply::text("never"))
     });
     let tools = tools.tool("panics", "Panics.", ANY, |_, cx| async move {
         cx.checkpoint().await?;
@@ -358,7 +385,10 @@ impl Answer {
 
 impl Peer {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the server accepts");
+        Self::of(TcpStream::connect(address).expect("the server accepts"))
+    }
+
+    pub(crate) fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(GUARD)).expect("a timeout");
         stream.set_write_timeout(Some(GUARD)).expect("a timeout");
         let reader = BufReader::new(stream.try_clone().expect("a handle"));
@@ -404,6 +434,18 @@ impl Peer {
         answer.body = vec![0; length];
         self.reader.read_exact(&mut answer.body).expect("the whole body");
         answer
+    }
+
+    /// So many bytes.
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.reader.read_exact(&mut bytes).expect("so many");
+        bytes
+    }
+
+    /// Sends what the server may not read any more.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) {
+        let _closed_already = self.stream.write_all(bytes);
     }
 
     /// The next chunk of a stream, or `None` at its end.
