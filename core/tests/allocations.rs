@@ -61,3 +61,16 @@ fn progress_in_steady_state_allocates_nothing() {
         assert_eq!(counted.count_total, 0, "capacity {capacity}, {coalesce:?}: {counted:?}");
     }
 }
+
+#[test]
+fn a_reader_that_keeps_up_finds_the_same_place_each_time() {
+    let (queue, call) = (OutboundQueue::new(Config::default()), Handle::new(0, 1));
+    queue.open(call, "{\"progressToken\":1,\"progress\":");
+    let through = |value: u8| {
+        queue.progress(call, f64::from(value), None, "one text, copied into the memory of the last one");
+        assert!(queue.pop(|_| ()).is_some());
+    };
+    through(0);
+    let counted = allocation_counter::measure(|| (1..100).for_each(through));
+    assert_eq!(counted.count_total, 0, "{counted:?}");
+}

@@ -35,8 +35,10 @@
 //! | `server/discover` is answered by a 4xx that is no error of the modern revision | `initialize`; the era holds as long as the client |
 //! | a call is dropped, cancelled, or out of time | `notifications/cancelled` is POSTed: a hang-up says nothing to such a server |
 //! | the server asks for a sample, a form, the roots | the call's own callback is asked, as for a modern server |
-//! | a request of the session is answered 404 | one `initialize` for all calls; the one that was answered so never ran, and is sent again |
+//! | a request of the session is answered 404, which names the session | one `initialize` for all calls; the one that was answered so never ran, and is sent again |
+//! | a request is answered 404 without a word of sessions | a `ping` in the session: if that is answered so too, the same, and DELETE of the old one; otherwise this one call is refused |
 //! | the stream of notifications breaks, or the session is lost | it is opened again, and every listen is told what to refetch |
+//! | the stream is refused with 401 or 403 five times in a row | every listen is told to refetch, once; it is asked for again with other headers of authorisation, or in another session |
 //! | the client ends | DELETE of the session |
 //!
 //! A message on a stream that belongs to another request is counted as bad and goes nowhere: no answer, progress or

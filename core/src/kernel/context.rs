@@ -1,6 +1,5 @@
 //! What a handler knows of its request: whether it should stop, where progress goes, when the deadline is.
 
-use alloc::string::String;
 use alloc::sync::Arc as StdArc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -141,13 +140,9 @@ impl Context {
     /// [`Cancelled`] if nobody waits for the answer any more.
     pub async fn report_all(&self, progress: f64, total: Option<f64>, message: &str) -> Result<(), Cancelled> {
         let Some(value) = Progress::new(progress) else { return self.checkpoint().await };
-        let mut body = Vec::new();
-        if let Some(token) = &self.token {
-            let mut prefix = String::new();
-            encode::progress_prefix(&mut prefix, token);
-            let total = total.filter(|total| total.is_finite());
-            encode::progress(&mut body, &prefix, progress, total, message);
-        }
+        let total = total.filter(|total| total.is_finite());
+        let whole = |token: &StdArc<_>| encode::whole_progress(token, progress, total, message);
+        let body = self.token.as_ref().map(whole).unwrap_or_default();
         let queued = poll_fn(|cx| self.slot.poll_report_all(cx, self.timer.now(), value, &body)).await;
         // What is queued comes to a stop when there is no more room; the rest has to stop by itself.
         if queued { self.is_cancelled().map_or(Ok(()), Err) } else { self.checkpoint().await }

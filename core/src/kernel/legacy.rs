@@ -16,6 +16,8 @@ mod door;
 mod exchange;
 mod link;
 mod listens;
+mod parked;
+mod probe;
 mod reader;
 mod requests;
 mod session;

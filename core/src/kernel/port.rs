@@ -95,7 +95,9 @@ pub trait Link: Send {
         None
     }
 
-    /// What was lost of a session of an older revision since this was asked last. Asked when there is nothing to receive.
+    /// What was lost of a session of an older revision since this was asked last. Asked when there is nothing to receive,
+    /// which a link says while something is to be told here: what is received after it belongs to the next session, and what
+    /// is sent before the next [`poll_recv`](Self::poll_recv) still to the one that is over.
     fn lapsed(&mut self) -> Option<Lapse> {
         None
     }

@@ -25,8 +25,11 @@ pub struct Config {
     /// Text bytes of all kept messages together, above which a further one is refused. A single larger one is accepted
     /// when it would be the only one. Refusals count, and are bounded by their number alone. Default 64 MiB.
     pub kept_bytes: usize,
-    /// Lossless progress messages. Default 64.
+    /// Lossless progress messages. Default 256: a batch that is worth a write and a wake-up.
     pub lossless: usize,
+    /// Text bytes of all lossless progress together, above which a further one waits. A single larger one is accepted when it
+    /// would be the only one. Default 32 KiB.
+    pub lossless_bytes: usize,
     /// Refusals (errors that hold no permit). Default 16.
     pub refusals: usize,
     /// Which progress coalesces.
@@ -40,7 +43,8 @@ impl Default for Config {
             bytes: 256 << 10,
             finals: 1024,
             kept_bytes: 64 << 20,
-            lossless: 64,
+            lossless: 256,
+            lossless_bytes: 32 << 10,
             refusals: 16,
             coalesce: Coalesce::default(),
         }

@@ -35,6 +35,7 @@ pub struct Outbound {
     kept_bytes: usize,
     finals: usize,
     lossless: usize,
+    lossless_bytes: usize,
     refusals: usize,
     streams: Vec<Stream>,
     /// Of the same length.
@@ -64,6 +65,7 @@ impl Outbound {
             kept_bytes: 0,
             finals: 0,
             lossless: 0,
+            lossless_bytes: 0,
             refusals: 0,
             streams: Vec::new(),
             about: Vec::new(),
@@ -160,6 +162,7 @@ impl Outbound {
         // What comes later must not take a place before this one (OUT-4).
         stream.last = 0;
         self.lossless += 1;
+        self.lossless_bytes += body.len();
         self.keep(handle, Kind::Lossless, body.to_vec());
         true
     }
@@ -216,7 +219,9 @@ impl Outbound {
     /// Whether lossless progress of this many bytes has a place.
     #[must_use]
     pub fn lossless_fits(&self, bytes: usize) -> bool {
-        self.lossless < self.config.lossless && self.fits(bytes)
+        let alone = self.lossless == 0;
+        let few = self.lossless < self.config.lossless && self.lossless_bytes + bytes <= self.config.lossless_bytes;
+        (alone || few) && self.fits(bytes)
     }
 
     /// Forgets a cancelled request: none of its queued messages leaves (`OUT-3`), its handle is free.
@@ -347,6 +352,7 @@ impl Outbound {
             }
             Kind::Lossless => {
                 self.lossless -= 1;
+                self.lossless_bytes -= kept.body.len();
                 self.live(kept.handle).map(|_| Popped { handle: Some(kept.handle), last: false })
             }
             Kind::Refusal => {

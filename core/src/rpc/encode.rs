@@ -168,17 +168,32 @@ pub fn cancelled(out: &mut Vec<u8>, request: &RequestId, reason: Option<&str>) {
 pub fn progress_prefix(out: &mut String, token: &ProgressToken) {
     let mut bytes = core::mem::take(out).into_bytes();
     bytes.clear();
-    bytes.extend_from_slice(
-        b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":",
-    );
-    id(&mut bytes, &token.0);
-    bytes.extend_from_slice(b",\"progress\":");
+    progress_head(&mut bytes, token);
     *out = String::from_utf8(bytes).unwrap_or_default();
+}
+
+fn progress_head(out: &mut Vec<u8>, token: &ProgressToken) {
+    out.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{\"progressToken\":");
+    id(out, &token.0);
+    out.extend_from_slice(b",\"progress\":");
 }
 
 /// Appends a progress notification: its prefix and the rest. An empty message is left out.
 pub fn progress(out: &mut Vec<u8>, prefix: &str, value: f64, total: Option<f64>, message: &str) {
     out.extend_from_slice(prefix.as_bytes());
+    progress_tail(out, value, total, message);
+}
+
+/// A progress notification whose prefix is not at hand.
+pub(crate) fn whole_progress(token: &ProgressToken, value: f64, total: Option<f64>, message: &str) -> Vec<u8> {
+    // Its fixed text, two numbers and a token of usual length: written without growing.
+    let mut out = Vec::with_capacity(192 + message.len());
+    progress_head(&mut out, token);
+    progress_tail(&mut out, value, total, message);
+    out
+}
+
+fn progress_tail(out: &mut Vec<u8>, value: f64, total: Option<f64>, message: &str) {
     number(out, value);
     if let Some(total) = total {
         out.extend_from_slice(b",\"total\":");

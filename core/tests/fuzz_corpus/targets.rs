@@ -339,6 +339,7 @@ pub(crate) fn outbound(data: &[u8]) {
         finals: 2,
         kept_bytes: 256,
         lossless: 2,
+        lossless_bytes: 64,
         refusals: 1,
         coalesce: if choices.below(2) == 0 { outbound::Coalesce::SameToken } else { outbound::Coalesce::Adjacent },
     };

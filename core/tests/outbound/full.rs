@@ -212,6 +212,34 @@ fn full_of_lossless_progress_each_producer_waits_and_a_pop_wakes_it() {
 }
 
 #[test]
+fn full_of_lossless_bytes_progress_waits_and_one_that_is_larger_goes_alone() {
+    let (queue, calls) = queue(Config { lossless_bytes: 4, ..Config::default() }, 1);
+    let (bell, waker) = Bell::new();
+    let poll = |text: &str| queue.poll_lossless(&Context::from_waker(&waker), calls[0], text.as_bytes());
+    assert_eq!(poll("ab"), Poll::Ready(()));
+    assert_eq!(poll("cde"), Poll::Pending);
+    assert_eq!(poll("cd"), Poll::Ready(()));
+    assert_eq!(next(&queue), Some((Some(0), "ab".into())));
+    assert_eq!(poll("larger"), Poll::Pending);
+    assert_eq!(next(&queue), Some((Some(0), "cd".into())));
+    assert_eq!(bell.rings(), 1);
+    assert_eq!(poll("larger"), Poll::Ready(()));
+    assert_eq!(poll("e"), Poll::Pending);
+    assert_eq!(rest(&queue), ["larger"]);
+    assert_eq!(poll("e"), Poll::Ready(()));
+}
+
+#[test]
+fn at_the_cap_of_requests_nothing_is_read_while_a_final_waits_to_leave() {
+    let (queue, calls) = queue(Config::default(), 2);
+    assert!(queue.can_read(true), "no final frees a place");
+    queue.finish(permit(calls[0]), b"a".to_vec());
+    assert!(queue.can_read(false) && !queue.can_read(true));
+    assert_eq!(rest(&queue), ["a"]);
+    assert!(queue.can_read(true));
+}
+
+#[test]
 fn full_of_refusals_reading_stops_until_one_has_left() {
     let (queue, _) = queue(Config { refusals: 2, ..Config::default() }, 1);
     assert!(queue.can_read(false));

@@ -75,13 +75,15 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
 
 fn configs() -> impl Strategy<Value = Config> {
     let coalesce = prop_oneof![Just(Coalesce::SameToken), Just(Coalesce::Adjacent)];
-    (1..5_usize, 3..9_usize, 1..3_usize, 4..12_usize, 1..3_usize, 1..3_usize, coalesce).prop_map(
-        |(capacity, bytes, finals, kept_bytes, lossless, refusals, coalesce)| Config {
+    let lossless = (1..4_usize, 2..9_usize);
+    (1..5_usize, 3..9_usize, 1..3_usize, 4..12_usize, lossless, 1..3_usize, coalesce).prop_map(
+        |(capacity, bytes, finals, kept_bytes, (lossless, lossless_bytes), refusals, coalesce)| Config {
             capacity,
             bytes,
             finals,
             kept_bytes,
             lossless,
+            lossless_bytes,
             refusals,
             coalesce,
         },
@@ -223,9 +225,9 @@ impl Pair {
         }
         let mut seen = Vec::new();
         self.machine.pop_into(&mut self.batch, messages, bytes);
-        assert_eq!(self.batch.len(), expected.len());
+        assert_eq!((self.batch.len(), self.batch.bytes()), (expected.len(), taken));
         self.batch.drain(|popped, item| seen.push((popped, show(item))));
-        assert!(self.batch.is_empty());
+        assert!(self.batch.is_empty() && self.batch.bytes() == 0);
         assert_eq!(seen, expected);
         seen.into_iter().for_each(|(popped, text)| self.saw(popped, &text));
     }
@@ -261,6 +263,12 @@ impl Pair {
         assert_eq!((self.machine.evictable(), self.machine.kept()), self.model.counts());
         assert_eq!((text, kept), self.model.bytes());
         assert_eq!(self.machine.is_empty(), self.model.is_empty());
+        for index in 0..=TOPIC {
+            let now = self.generations[index as usize];
+            for handle in [0, now - 1, now, now + 7].map(|generation| Handle::new(index, generation)) {
+                assert_eq!(self.machine.is_open(handle), self.model.takes(handle), "{handle:?}");
+            }
+        }
     }
 
     fn drain(&mut self) {

@@ -66,6 +66,10 @@ impl Model {
         self.streams.push(Stream { handle, closed: false, topic, lost: false });
     }
 
+    pub(crate) fn takes(&self, handle: Handle) -> bool {
+        self.streams.iter().any(|stream| stream.handle == handle && !stream.closed)
+    }
+
     fn stream(&mut self, handle: Handle) -> Option<&mut Stream> {
         self.streams.iter_mut().find(|stream| stream.handle == handle)
     }
@@ -161,7 +165,10 @@ impl Model {
         if self.stream(handle).is_none_or(|stream| stream.closed) {
             return true;
         }
-        let room = self.count(Kind::Lossless) < self.config.lossless && self.fits(text.len());
+        let waiting = || self.list.iter().filter(|message| message.kind == Kind::Lossless);
+        let bytes: usize = waiting().map(|message| message.len).sum();
+        let few = waiting().count() < self.config.lossless && bytes + text.len() <= self.config.lossless_bytes;
+        let room = (few || waiting().next().is_none()) && self.fits(text.len());
         room && self.keep(Some(handle), Kind::Lossless, text)
     }
 

@@ -27,6 +27,43 @@ pub(crate) fn post(method: &str, name: Option<&str>, params: &str) -> Vec<u8> {
     .into_bytes()
 }
 
+/// Counts what comes, up to its end.
+pub(crate) struct Tally<'a> {
+    counted: memmem::Finder<'a>,
+    end: memmem::Finder<'a>,
+    pub(crate) count: usize,
+    counted_to: usize,
+    searched_to: usize,
+}
+
+impl<'a> Tally<'a> {
+    pub(crate) fn new(counted: &'a [u8], end: &'a [u8]) -> Self {
+        let (counted, end) = (memmem::Finder::new(counted), memmem::Finder::new(end));
+        Self { counted, end, count: 0, counted_to: 0, searched_to: 0 }
+    }
+
+    /// Looks at what was read since the last look, and says whether the end was in it. Forgets what can be no part of a mark
+    /// when that is much.
+    pub(crate) fn look(&mut self, read: &mut Vec<u8>) -> bool {
+        let (counted, end) = (self.counted.needle().len(), self.end.needle().len());
+        while let Some(at) = self.counted.find(&read[self.counted_to..]) {
+            self.count += 1;
+            self.counted_to += at + counted;
+        }
+        let ended = self.end.find(&read[self.searched_to..]).is_some();
+        // The next read may bring the rest of a mark.
+        self.counted_to = self.counted_to.max(read.len().saturating_sub(counted - 1));
+        self.searched_to = read.len().saturating_sub(end - 1);
+        if read.len() > 1 << 20 {
+            let gone = self.counted_to.min(self.searched_to);
+            read.drain(..gone);
+            self.counted_to -= gone;
+            self.searched_to -= gone;
+        }
+        ended
+    }
+}
+
 /// A connection and what it has read of the current answer.
 pub(crate) struct Connection {
     stream: TcpStream,
@@ -59,30 +96,13 @@ impl Connection {
 
     /// Reads until what came holds `end`, and counts how often it held `counted`.
     pub(crate) async fn count_until(&mut self, counted: &[u8], end: &[u8]) -> io::Result<usize> {
-        let (counter, finder) = (memmem::Finder::new(counted), memmem::Finder::new(end));
-        let (mut count, mut counted_to, mut searched_to) = (0, 0, 0);
-        loop {
-            while let Some(at) = counter.find(&self.read[counted_to..]) {
-                count += 1;
-                counted_to += at + counted.len();
-            }
-            if finder.find(&self.read[searched_to..]).is_some() {
-                return Ok(count);
-            }
-            // The next read may bring the rest of a mark.
-            let len = self.read.len();
-            counted_to = counted_to.max(len.saturating_sub(counted.len() - 1));
-            searched_to = len.saturating_sub(end.len() - 1);
-            if len > 1 << 20 {
-                let gone = counted_to.min(searched_to);
-                self.read.drain(..gone);
-                counted_to -= gone;
-                searched_to -= gone;
-            }
+        let mut tally = Tally::new(counted, end);
+        while !tally.look(&mut self.read) {
             if self.stream.read_buf(&mut self.read).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
+        Ok(tally.count)
     }
 
     /// Forgets what it has read.

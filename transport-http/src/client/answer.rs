@@ -9,9 +9,8 @@ use serde_json::value::RawValue;
 use steady_core::id::RequestId;
 use steady_core::kernel::{BadFrame, Unanswered};
 use steady_core::rpc::{self, Body, Message, encode, members, method};
-use tokio::sync::mpsc;
 
-use super::link::{Item, What};
+use super::link::{Item, Sink, What};
 use super::pool::{in_words, next_frame};
 use crate::clock::{Clock, within};
 use crate::sse;
@@ -31,7 +30,7 @@ pub(super) struct Reader<'a> {
     /// Whether this message may stand on the stream before the answer.
     pub(super) may_precede: fn(&Self, &Message<'_>) -> bool,
     /// Where messages before the answer go.
-    pub(super) sink: Option<&'a mpsc::Sender<Item>>,
+    pub(super) sink: Option<&'a Sink>,
 }
 
 /// The answer, or that there is none; and the body, if more of it may come.

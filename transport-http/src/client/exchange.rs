@@ -13,12 +13,11 @@ use hyper::body::Incoming;
 use steady_core::id::RequestId;
 use steady_core::kernel::Unanswered;
 use steady_core::rpc::{self, Body, Message, PROTOCOL_VERSION, code, encode, members, method, text};
-use tokio::sync::mpsc;
 
 use super::answer::{Answer, Read, Reader};
 use super::config::Rejected;
 use super::endpoint::Endpoint;
-use super::link::{Item, What};
+use super::link::{Item, Sink, What};
 use super::pool::{Connection, Full, SendError};
 use crate::headers;
 
@@ -69,12 +68,12 @@ impl Ended {
     }
 
     /// Tells it to the link.
-    pub(super) async fn tell(self, id: RequestId, endpoint: &Endpoint, sink: &mpsc::Sender<Item>) {
+    pub(super) async fn tell(self, id: RequestId, endpoint: &Endpoint, sink: &Sink) {
         let Self { end, rest } = self;
         // The next request may follow the answer at once.
         let rest = rest.and_then(|(connection, body)| endpoint.pool.keep_if_over(connection, body));
         // Without its link nobody waits for it.
-        if sink.send(Item::Of(id, What::End(end))).await.is_ok()
+        if sink.send(Item::Of(id, What::End(end))).await
             && let Some((connection, body)) = rest
         {
             endpoint.pool.drain(connection, body).await;
@@ -107,12 +106,12 @@ impl Exchange {
     }
 
     /// Carries it to its end. Dropping this closes its response stream.
-    pub(super) async fn run(self, sink: mpsc::Sender<Item>) {
+    pub(super) async fn run(self, sink: Sink) {
         let ended = self.answered(Some(&sink)).await;
         ended.tell(self.id, &self.endpoint, &sink).await;
     }
 
-    async fn answered(&self, sink: Option<&mpsc::Sender<Item>>) -> Ended {
+    async fn answered(&self, sink: Option<&Sink>) -> Ended {
         let (mut tried, mut rejected) = (Tried::default(), None);
         loop {
             let read = self.endpoint.schemas.times_read();
@@ -299,7 +298,9 @@ fn names_our_revision(data: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Arc, Endpoint, Exchange, mpsc};
+    use tokio::sync::mpsc;
+
+    use super::{Arc, Endpoint, Exchange, Sink};
     use crate::client::Config;
 
     /// It is moved several times until it runs, for every request.
@@ -308,7 +309,7 @@ mod tests {
         let endpoint = Endpoint::new("http://127.0.0.1:1/mcp", Config::default()).expect("an address");
         let text = r#"{"jsonrpc":"2.0","id":1,"method":"x/y","params":{}}"#;
         let exchange = Exchange::new(Arc::new(endpoint), text.into()).expect("a request");
-        let size = size_of_val(&exchange.run(mpsc::channel(1).0));
+        let size = size_of_val(&exchange.run(Sink::new(mpsc::channel(1).0)));
         assert!(size <= 2048, "{size} bytes");
     }
 }

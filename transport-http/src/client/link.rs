@@ -1,5 +1,6 @@
 //! The kernel's link over many exchanges: what is written starts a POST, and what is read comes from all response streams.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use tokio::task::{AbortHandle, Id, JoinSet};
 
 use super::endpoint::Endpoint;
 use super::exchange::Exchange;
-use super::session::{Asked, Session, SessionSlot, aside};
+use super::session::{Asked, Now, Session, SessionSlot, aside};
 
 /// Messages of all streams together that wait to be handled. A stream that has one more waits with it, unread.
 const WAITING: usize = 64;
@@ -27,8 +28,36 @@ pub(super) enum Item {
     Of(RequestId, What),
     /// By the stream of a session that belongs to no request: a message, or something that is none.
     Aside(Result<String, BadFrame>),
-    /// By a session.
-    Lapsed(Lapse),
+    /// By the same: notifications may be missed.
+    Missed,
+    /// By a session that took the place of another one. Whatever else is of it says so too.
+    Begun,
+}
+
+/// An item, and the session it is of; none of a modern server's.
+pub(super) type Tagged = (Option<Arc<Now>>, Item);
+
+/// Where items go, and the session they are of.
+#[derive(Clone, Debug)]
+pub(super) struct Sink {
+    items: mpsc::Sender<Tagged>,
+    session: Option<Arc<Now>>,
+}
+
+impl Sink {
+    pub(super) const fn new(items: mpsc::Sender<Tagged>) -> Self {
+        Self { items, session: None }
+    }
+
+    /// For what is of this session.
+    pub(super) fn of(&self, session: &Arc<Now>) -> Self {
+        Self { items: self.items.clone(), session: Some(Arc::clone(session)) }
+    }
+
+    /// Hands it over; whether there is still a link.
+    pub(super) async fn send(&self, item: Item) -> bool {
+        self.items.send((self.session.clone(), item)).await.is_ok()
+    }
 }
 
 /// What there is of a stream.
@@ -49,25 +78,40 @@ pub(super) struct HttpLink {
     /// The exchanges that have not ended, bounded by the machine's calls and listens.
     open: BTreeMap<RequestId, AbortHandle>,
     tasks: HashMap<Id, RequestId>,
-    sender: mpsc::Sender<Item>,
-    receiver: mpsc::Receiver<Item>,
+    sink: Sink,
+    receiver: mpsc::Receiver<Tagged>,
+    /// What came first of a session that is not told of yet.
+    held: Option<Tagged>,
     /// The message that is lent out, and whose stream it came on.
     current: String,
     stream: Option<RequestId>,
     /// The server's era is an older one from the handshake on.
     session: SessionSlot,
-    /// Which session was heard of last. What is answered there belongs into no other.
-    heard: u64,
+    /// Which session was heard of last.
+    heard: Option<Arc<Now>>,
+    /// The one that is answered: what was asked in one belongs into no other.
+    answered: Option<Arc<Now>>,
     lapsed: VecDeque<Lapse>,
 }
 
 impl HttpLink {
     pub(super) fn new(endpoint: Arc<Endpoint>, session: SessionSlot) -> Self {
         let (sender, receiver) = mpsc::channel(WAITING);
-        let (open, tasks) = (BTreeMap::new(), HashMap::new());
-        let (current, stream, lapsed) = (String::new(), None, VecDeque::new());
-        let exchanges = JoinSet::new();
-        Self { endpoint, exchanges, open, tasks, sender, receiver, current, stream, session, heard: 1, lapsed }
+        Self {
+            endpoint,
+            exchanges: JoinSet::new(),
+            open: BTreeMap::new(),
+            tasks: HashMap::new(),
+            sink: Sink::new(sender),
+            receiver,
+            held: None,
+            current: String::new(),
+            stream: None,
+            session,
+            heard: None,
+            answered: None,
+            lapsed: VecDeque::new(),
+        }
     }
 
     fn start(&mut self, message: &[u8]) -> io::Result<()> {
@@ -83,12 +127,12 @@ impl HttpLink {
             let session = Session::new(Arc::clone(&self.endpoint), id.clone(), text);
             let session = Arc::clone(self.session.get_or_init(|| Arc::new(session)));
             let (ready, first) = tokio::sync::oneshot::channel();
-            self.exchanges.spawn(aside::keep(Arc::clone(&session), self.sender.clone(), ready));
-            let opening = session.open(self.sender.clone(), first);
+            self.exchanges.spawn(aside::keep(Arc::clone(&session), self.sink.clone(), ready));
+            let opening = session.open(self.sink.clone(), first);
             let task = self.exchanges.spawn(opening);
             self.started(id, task);
         } else {
-            let task = self.exchanges.spawn(exchange.run(self.sender.clone()));
+            let task = self.exchanges.spawn(exchange.run(self.sink.clone()));
             self.started(id, task);
         }
         Ok(())
@@ -105,16 +149,56 @@ impl HttpLink {
         match message {
             Some(Message::Request { id, method, .. }) => {
                 let asked = Asked::new(session, id.clone(), method.into(), text.clone());
-                let task = self.exchanges.spawn(asked.run(self.sender.clone()));
+                let task = self.exchanges.spawn(asked.run(self.sink.clone()));
                 self.started(id, task);
             }
             // The handshake has said it: it must be there before the first request.
             Some(Message::Notification { method, .. }) if method == INITIALIZED => {}
             Some(Message::Notification { .. }) => session.tell(text, None),
-            Some(Message::Response { .. }) => session.tell(text, Some(self.heard)),
+            Some(Message::Response { .. }) => session.tell(text, self.answered.clone()),
             None => return Err(io::Error::other("what is to be sent is no message")),
         }
         Ok(())
+    }
+
+    /// The next item, and whether it is of a session that is over. Nothing of a new one before its beginning was told.
+    fn poll_item(&mut self, cx: &mut Context<'_>) -> Poll<Option<(Item, bool)>> {
+        if !self.lapsed.is_empty() {
+            // Who is told of them asks for more then.
+            return Poll::Pending;
+        }
+        if generation(&self.answered) != generation(&self.heard) {
+            self.answered.clone_from(&self.heard);
+        }
+        let next = match self.held.take() {
+            Some(held) => Some(held),
+            None => ready!(self.receiver.poll_recv(cx)),
+        };
+        let Some((session, item)) = next else { return Poll::Ready(None) };
+        if session.is_none() {
+            return Poll::Ready(Some((item, false)));
+        }
+        let order = generation(&session).cmp(&generation(&self.heard));
+        if order == Ordering::Greater {
+            let is_first = self.heard.is_none();
+            self.heard.clone_from(&session);
+            if !is_first {
+                self.lapsed.push_back(Lapse::Session);
+                self.held = Some((session, item));
+                return Poll::Pending;
+            }
+            self.answered = session;
+        }
+        Poll::Ready(Some((item, order == Ordering::Less)))
+    }
+
+    /// A message, unless it is a question that nobody can answer any more.
+    fn lend(&mut self, text: String, is_over: bool) -> Received<'_> {
+        if is_over && matches!(rpc::parse(&text), Ok(Message::Request { .. })) {
+            return Received::Bad(BadFrame::Foreign);
+        }
+        self.current = text;
+        Received::Message(&self.current)
     }
 
     /// The request of an exchange that ended by a panic, if it had not told its end.
@@ -143,31 +227,29 @@ impl Link for HttpLink {
 
     fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Received<'_>> {
         loop {
-            let Poll::Ready(item) = self.receiver.poll_recv(cx) else {
+            let Poll::Ready(item) = self.poll_item(cx) else {
+                if !self.lapsed.is_empty() {
+                    return Poll::Pending;
+                }
                 let id = ready!(self.poll_panicked(cx));
                 let what = "a part of this program panicked while it carried the request".into();
                 return Poll::Ready(Received::Unanswered(id, Unanswered::Lost(what)));
             };
+            let Some((item, is_over)) = item else { return Poll::Ready(Received::Closed) };
             let (id, what) = match item {
-                Some(Item::Of(id, what)) => (id, what),
-                Some(Item::Aside(message)) => {
+                Item::Of(id, what) => (id, what),
+                Item::Aside(message) => {
                     self.stream = None;
                     return Poll::Ready(match message {
-                        Ok(text) => {
-                            self.current = text;
-                            Received::Message(&self.current)
-                        }
+                        Ok(text) => self.lend(text, is_over),
                         Err(bad) => Received::Bad(bad),
                     });
                 }
-                Some(Item::Lapsed(lapse)) => {
-                    self.heard += u64::from(lapse == Lapse::Session);
-                    if !self.lapsed.contains(&lapse) {
-                        self.lapsed.push_back(lapse);
-                    }
+                Item::Missed => {
+                    self.lapsed.push_back(Lapse::Notices);
                     continue;
                 }
-                None => return Poll::Ready(Received::Closed),
+                Item::Begun => continue,
             };
             // Of a stream that was closed meanwhile nothing is heard.
             if !self.open.contains_key(&id) {
@@ -175,9 +257,8 @@ impl Link for HttpLink {
             }
             return Poll::Ready(match what {
                 What::Message(text) => {
-                    self.current = text;
                     self.stream = Some(id);
-                    Received::Message(&self.current)
+                    self.lend(text, is_over)
                 }
                 What::Bad(bad) => Received::Bad(bad),
                 What::End(end) => {
@@ -225,5 +306,86 @@ impl Link for HttpLink {
 
     fn poll_flush(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+fn generation(session: &Option<Arc<Now>>) -> u64 {
+    session.as_ref().map_or(0, |session| session.generation)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::super::Config;
+    use super::*;
+
+    const QUESTION: &str = r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#;
+
+    struct Streams {
+        link: HttpLink,
+        /// The first session and the second one.
+        sessions: [Sink; 2],
+    }
+
+    impl Streams {
+        fn new() -> Self {
+            let endpoint = Endpoint::new("http://127.0.0.1:1/mcp", Config::default()).expect("an address");
+            let link = HttpLink::new(Arc::new(endpoint), SessionSlot::default());
+            let session = |generation| Arc::new(Now { generation, ..Now::default() });
+            let sessions = [1, 2].map(|generation| link.sink.of(&session(generation)));
+            Self { link, sessions }
+        }
+
+        /// Something of the first or second session came.
+        fn came(&self, session: usize, item: Item) {
+            let sink = &self.sessions[session - 1];
+            sink.items.try_send((sink.session.clone(), item)).expect("room");
+        }
+
+        fn asked(&self, session: usize) {
+            self.came(session, Item::Aside(Ok(QUESTION.to_owned())));
+        }
+
+        /// What the adapter reads next, in short, and the session in which it would answer then.
+        fn next(&mut self) -> (String, u64) {
+            let told = match self.link.poll_recv(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(Received::Message(text)) => text.to_owned(),
+                Poll::Ready(other) => format!("{other:?}"),
+                Poll::Pending => format!("{:?}", self.link.lapsed()),
+            };
+            (told, generation(&self.link.answered))
+        }
+    }
+
+    #[test]
+    fn a_question_is_handed_out_in_its_own_session_only() {
+        let (question, foreign) = (QUESTION.to_owned(), "Bad(Foreign)".to_owned());
+        let (session, notices, nothing) = ("Some(Session)".to_owned(), "Some(Notices)".to_owned(), "None".to_owned());
+        let mut streams = Streams::new();
+        streams.asked(1);
+        assert_eq!(streams.next(), (question.clone(), 1));
+        // One of the next session is there before its beginning is told.
+        streams.asked(2);
+        streams.came(2, Item::Begun);
+        streams.asked(1);
+        streams.came(2, Item::Missed);
+        streams.asked(2);
+        assert_eq!(streams.next(), (session, 1), "what is said now is an answer to the first");
+        assert_eq!(streams.next(), (question.clone(), 2));
+        assert_eq!(streams.next(), (foreign, 2), "nobody could answer it");
+        assert_eq!(streams.next(), (notices, 2));
+        assert_eq!(streams.next(), (question, 2));
+        assert_eq!(streams.next(), (nothing, 2));
+    }
+
+    #[test]
+    fn a_session_that_was_never_heard_of_is_skipped() {
+        let mut streams = Streams::new();
+        streams.came(1, Item::Begun);
+        assert_eq!(streams.next(), ("None".to_owned(), 1), "the first takes nobody's place");
+        streams.came(2, Item::Aside(Err(BadFrame::NotUtf8)));
+        assert_eq!(streams.next(), ("Some(Session)".to_owned(), 1));
+        assert_eq!(streams.next(), ("Bad(NotUtf8)".to_owned(), 2));
     }
 }

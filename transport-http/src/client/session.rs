@@ -3,16 +3,20 @@
 //! ```text
 //!   initialize ──► its answer: id, revision ──► notifications/initialized ──► calls ──► DELETE
 //!        ▲                                                                      │
-//!        └────────── 404: forgotten. One handshake, whoever noticed ────────────┘
+//!        └──── 404, and so for a ping: forgotten. One handshake, whoever noticed ──┘
 //! ```
 //!
 //! A request that was answered 404 never ran, and the client's machine decides what becomes of it. One whose stream broke may
 //! have run: a new session changes nothing about that.
+//!
+//! A 404 that does not speak of sessions may be that of one method, or of something between here and the server. So it begins
+//! no new session before a ping in this one is answered in the same way; one that did not say why is deleted, as it may live.
 
 pub(super) mod aside;
 mod asked;
 
 pub(super) use asked::Asked;
+use asked::Word;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,17 +27,17 @@ use http::header::{ACCEPT, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 use steady_core::id::RequestId;
-use steady_core::kernel::{Lapse, Unanswered};
+use steady_core::kernel::Unanswered;
 use steady_core::legacy::{Revision, method as legacy};
 use steady_core::rpc::{self, Body, Message, encode, members, method, text};
-use tokio::sync::{Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::answer::{Answer, Reader};
+use super::answer::{Answer, Read, Reader};
 use super::config::Rejected;
 use super::endpoint::Endpoint;
 use super::exchange::{LINES, PROTOCOL};
-use super::link::{Item, What};
+use super::link::{Item, Sink, What};
 use super::pool::{Connection, Full, SendError};
 use crate::clock::within;
 
@@ -60,11 +64,13 @@ pub(super) struct Session {
     endpoint: Arc<Endpoint>,
     /// The id of `initialize`, and all of it: it is said again when the server has forgotten the session.
     opening: (RequestId, Bytes),
-    now: watch::Sender<Now>,
-    /// Held by who begins it anew; why the last one failed.
-    renewing: tokio::sync::Mutex<Result<(), Unanswered>>,
-    /// How often that was tried.
-    renewals: AtomicU64,
+    now: watch::Sender<Arc<Now>>,
+    /// The headers of authorisation that were sent last.
+    credential: watch::Sender<HeaderMap>,
+    /// Held by who looks whether it is known, and begins it anew; what came of it last.
+    looking: tokio::sync::Mutex<Result<Found, Unanswered>>,
+    /// How often that was done.
+    looks: AtomicU64,
     /// What a handshake that is not over has got from the server.
     half: Mutex<Option<Now>>,
     /// Nobody uses it any more: what is begun now is ended at once.
@@ -74,14 +80,25 @@ pub(super) struct Session {
     own: Semaphore,
 }
 
+/// What became of a session that was answered 404 in.
+#[derive(Clone, Debug)]
+pub(super) enum Found {
+    /// The server knows it.
+    Lives,
+    /// There is a new one.
+    Anew,
+    /// Neither: why it is not known.
+    Doubt(Box<str>),
+}
+
 /// What was agreed on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Now {
     /// Which session it is; 0 before the first.
     pub(super) generation: u64,
     /// Its id; none of a server without sessions.
-    id: Option<HeaderValue>,
-    version: Option<HeaderValue>,
+    pub(super) id: Option<HeaderValue>,
+    pub(super) version: Option<HeaderValue>,
 }
 
 impl Now {
@@ -93,25 +110,27 @@ impl Now {
 
 impl Session {
     pub(super) fn new(endpoint: Arc<Endpoint>, id: RequestId, opening: Bytes) -> Self {
-        let (now, _) = watch::channel(Now::default());
-        let (renewing, renewals) = (tokio::sync::Mutex::new(Ok(())), AtomicU64::new(0));
+        let (now, _) = watch::channel(Arc::default());
+        let (credential, _) = watch::channel(HeaderMap::new());
+        let (looking, looks) = (tokio::sync::Mutex::new(Ok(Found::Anew)), AtomicU64::new(0));
         let (half, over, beside) = (Mutex::default(), AtomicBool::new(false), Mutex::default());
         let own = Semaphore::new(OWN);
-        Self { endpoint, opening: (id, opening), now, renewing, renewals, half, over, beside, own }
+        Self { endpoint, opening: (id, opening), now, credential, looking, looks, half, over, beside, own }
     }
 
-    pub(super) fn now(&self) -> Now {
-        self.now.borrow().clone()
+    pub(super) fn now(&self) -> Arc<Now> {
+        Arc::clone(&self.now.borrow())
     }
 
     /// The first handshake. Its answer waits for the stream of notifications, which says so through `first`.
-    pub(super) async fn open(self: Arc<Self>, sink: mpsc::Sender<Item>, first: oneshot::Receiver<()>) {
+    pub(super) async fn open(self: Arc<Self>, sink: Sink, first: oneshot::Receiver<()>) {
         let end = self.shake().await;
+        self.delete_half();
         if self.now().generation > 0 {
             let _there_or_not = within(&self.endpoint.config.clock, STREAM_TIME, first).await;
         }
         // Without its link nobody waits for it.
-        let _nobody_waits = sink.send(Item::Of(self.opening.0.clone(), What::End(end))).await;
+        let _nobody_waits = sink.of(&self.now()).send(Item::Of(self.opening.0.clone(), What::End(end))).await;
     }
 
     /// One handshake: the answer to `initialize`. Only one that the server agreed to changes anything.
@@ -122,21 +141,8 @@ impl Session {
         let (response, connection) = self.send(Method::POST, Some(opening), &none, false).await?;
         let session = response.headers().get(SESSION).cloned();
         *self.half() = Some(Now { id: session.clone(), ..Now::default() });
-        let config = &self.endpoint.config;
-        let reader = Reader {
-            id,
-            method: method::INITIALIZE,
-            limit: config.max_answer,
-            silence: None,
-            clock: &config.clock,
-            may_precede: of_a_server,
-            sink: None,
-        };
-        let read = reader.read(response).await;
-        if let Some(body) = read.rest {
-            self.endpoint.pool.drain(connection, body).await;
-        }
-        let Answer { text, .. } = read.end?;
+        let answer = self.read(id, method::INITIALIZE, response, connection).await;
+        let Answer { text, .. } = answer?;
         let Some(revision) = revision(&text) else { return Ok(text) };
         let now = Now {
             generation: before.generation + 1,
@@ -148,69 +154,151 @@ impl Session {
         let (response, connection) = self.send(Method::POST, Some(&initialized.into()), &now, false).await?;
         self.endpoint.pool.drain(connection, response.into_body()).await;
         *self.half() = None;
-        self.now.send_replace(now);
+        self.now.send_replace(Arc::new(now));
         Ok(text)
     }
 
-    /// The server has forgotten the session `lost`: one handshake for all who noticed, of which the link is told once. It
-    /// goes on if nobody waits for it.
-    pub(super) async fn renew(self: &Arc<Self>, lost: u64, sink: &mpsc::Sender<Item>) -> Result<(), Unanswered> {
-        let tried = self.renewals.load(Ordering::SeqCst);
-        let (session, sink) = (Arc::clone(self), sink.clone());
+    /// The answer to a request of the session itself.
+    async fn read(
+        &self,
+        id: &RequestId,
+        method: &str,
+        response: Response<Incoming>,
+        connection: Connection,
+    ) -> Result<Answer, Unanswered> {
+        let config = &self.endpoint.config;
+        let reader = Reader {
+            id,
+            method,
+            limit: config.max_answer,
+            silence: None,
+            clock: &config.clock,
+            may_precede: of_a_server,
+            sink: None,
+        };
+        let Read { end, rest } = reader.read(response).await;
+        if let Some(body) = rest {
+            self.endpoint.pool.drain(connection, body).await;
+        }
+        end
+    }
+
+    /// Something was answered 404 in the session `lost`, with `word` of why: one look, and one handshake, for all who
+    /// noticed. Of a new session the link is told once. It goes on if nobody waits for it.
+    pub(super) async fn renew(self: &Arc<Self>, lost: &Arc<Now>, word: Word, sink: &Sink) -> Result<Found, Unanswered> {
+        let looks = self.looks.load(Ordering::SeqCst);
+        let (session, sink, lost) = (Arc::clone(self), sink.clone(), Arc::clone(lost));
         let renewal = tokio::spawn(async move {
-            let mut last = session.renewing.lock().await;
-            if session.now().generation != lost {
-                return Ok(());
+            let mut last = session.looking.lock().await;
+            if session.now().generation != lost.generation {
+                return Ok(Found::Anew);
             }
             if session.over.load(Ordering::SeqCst) {
                 return Err(Unanswered::NotSent("the client was closed".into()));
             }
-            if session.renewals.load(Ordering::SeqCst) != tried {
+            if session.looks.load(Ordering::SeqCst) != looks {
                 return last.clone();
             }
-            session.renewals.fetch_add(1, Ordering::SeqCst);
-            let config = &session.endpoint.config;
-            let limit = config.calls.probe.unwrap_or(TELL_TIME);
-            let shaken = within(&config.clock, limit, session.shake()).await;
-            if session.over.load(Ordering::SeqCst) {
-                // Who ended the client may not have waited for so long.
-                let _in_time = within(&config.clock, END_TIME, session.leave()).await;
-            }
-            *last = match shaken {
-                None => Err(Unanswered::Lost(format!("no answer within {limit:?}").into())),
-                Some(Err(why)) => Err(why),
-                Some(Ok(_)) if session.now().generation != lost => {
-                    // Without its link nobody asks.
-                    let _nobody_asks = sink.send(Item::Lapsed(Lapse::Session)).await;
-                    Ok(())
-                }
-                Some(Ok(answer)) => Err(Unanswered::Refused(answer.into())),
-            };
+            session.looks.fetch_add(1, Ordering::SeqCst);
+            *last = session.look(&lost, word, &sink).await;
             last.clone()
         });
         renewal.await.unwrap_or_else(|_| Err(Unanswered::Lost("the task of the handshake is gone".into())))
     }
 
-    /// Sends a notification or an answer, whose own end nobody waits for. `only_in`: the session that it belongs into.
-    pub(super) fn tell(self: Arc<Self>, text: Bytes, only_in: Option<u64>) {
-        let session = Arc::clone(&self);
+    async fn look(self: &Arc<Self>, lost: &Arc<Now>, word: Word, sink: &Sink) -> Result<Found, Unanswered> {
+        let config = &self.endpoint.config;
+        let limit = config.calls.probe.unwrap_or(TELL_TIME);
+        let late = || Unanswered::Lost(format!("no answer within {limit:?}").into());
+        let word = match word {
+            Word::Forgotten => Word::Forgotten,
+            Word::Nothing | Word::Known => {
+                match within(&config.clock, limit, self.ping(lost)).await.unwrap_or_else(|| Err(late())) {
+                    Ok(Word::Known) => return Ok(Found::Lives),
+                    Ok(word) => word,
+                    Err(why) => return Ok(Found::Doubt(in_words(&why))),
+                }
+            }
+        };
+        let shaken = within(&config.clock, limit, self.shake()).await;
+        if self.over.load(Ordering::SeqCst) {
+            // Who ended the client may not have waited for so long.
+            let _in_time = within(&config.clock, END_TIME, self.leave()).await;
+        }
+        self.delete_half();
+        let answer = shaken.unwrap_or_else(|| Err(late()))?;
+        let now = self.now();
+        if now.generation == lost.generation {
+            return Err(Unanswered::Refused(answer.into()));
+        }
+        if word == Word::Nothing {
+            self.delete(Now::clone(lost));
+        }
+        // Without its link nobody asks.
+        let _nobody_asks = sink.of(&now).send(Item::Begun).await;
+        Ok(Found::Anew)
+    }
+
+    /// Whether the server knows this session, which a ping in it shows: it has nothing that could be wrong with it.
+    async fn ping(&self, now: &Now) -> Result<Word, Unanswered> {
+        let id = RequestId::from(&*format!("ping-{}", self.looks.load(Ordering::SeqCst)));
+        let mut text = Vec::new();
+        encode::request(&mut text, &id, legacy::PING, "{}");
+        let (response, connection) = self.send(Method::POST, Some(&text.into()), now, false).await?;
+        let status = response.status();
+        let end = self.read(&id, legacy::PING, response, connection).await;
+        match (Word::of(status, &end), &end) {
+            (Word::Known, Ok(answer)) if answer.is_named || status.is_success() || status == StatusCode::NOT_FOUND => {
+                Ok(Word::Known)
+            }
+            (Word::Known, Ok(_) | Err(_)) if status == StatusCode::BAD_REQUEST => Ok(Word::Nothing),
+            (Word::Known, _) => Err(end.err().unwrap_or_else(|| Unanswered::Lost(format!("HTTP {status}").into()))),
+            (word @ (Word::Forgotten | Word::Nothing), _) => Ok(word),
+        }
+    }
+
+    /// Deletes what is left of a handshake that did not come to its end.
+    fn delete_half(self: &Arc<Self>) {
+        let half = self.half().take();
+        if let Some(half) = half.filter(Now::has_id) {
+            self.delete(half);
+        }
+    }
+
+    /// Deletes a session beside the one that is spoken in.
+    fn delete(self: &Arc<Self>, left: Now) {
+        let session = Arc::clone(self);
+        self.aside(async move { session.bury(&left).await });
+    }
+
+    async fn bury(&self, left: &Now) {
+        if let Ok((response, connection)) = self.send(Method::DELETE, None, left, false).await {
+            // 405 from a server that wants to decide that itself.
+            self.endpoint.pool.drain(connection, response.into_body()).await;
+        }
+    }
+
+    /// Sends a notification or an answer, whose own end nobody waits for; an answer in the session that has asked.
+    pub(super) fn tell(self: &Arc<Self>, text: Bytes, asked_in: Option<Arc<Now>>) {
+        let session = Arc::clone(self);
+        self.aside(async move {
+            let now = asked_in.unwrap_or_else(|| session.now());
+            if let Ok((response, connection)) = session.send(Method::POST, Some(&text), &now, false).await {
+                session.endpoint.pool.drain(connection, response.into_body()).await;
+            }
+        });
+    }
+
+    /// Has this done within its time, unless too much is under way already. What the server makes of it changes nothing here.
+    fn aside(self: &Arc<Self>, told: impl Future<Output = ()> + Send + 'static) {
+        let session = Arc::clone(self);
         let mut beside = self.beside();
         while beside.try_join_next().is_some() {}
-        if beside.len() >= BESIDE {
-            return;
+        if beside.len() < BESIDE {
+            beside.spawn(async move {
+                let _in_time = within(&session.endpoint.config.clock, TELL_TIME, told).await;
+            });
         }
-        beside.spawn(async move {
-            let told = async {
-                let now = session.now();
-                if only_in.is_none_or(|generation| generation == now.generation)
-                    && let Ok((response, connection)) = session.send(Method::POST, Some(&text), &now, false).await
-                {
-                    session.endpoint.pool.drain(connection, response.into_body()).await;
-                }
-            };
-            // What the server makes of it changes nothing here.
-            let _in_time = within(&session.endpoint.config.clock, TELL_TIME, told).await;
-        });
     }
 
     /// The client is over: what was said last leaves, and the server is told that it may forget the session.
@@ -220,7 +308,7 @@ impl Session {
         let ended = async {
             while beside.join_next().await.is_some() {}
             // A handshake that is under way would leave a session behind.
-            drop(self.renewing.lock().await);
+            drop(self.looking.lock().await);
             self.leave().await;
         };
         let _in_time = within(&self.endpoint.config.clock, END_TIME, ended).await;
@@ -228,17 +316,14 @@ impl Session {
 
     /// Deletes what there is of a session. Each id is taken once.
     async fn leave(&self) {
-        let mut now = self.now();
+        let now = self.now();
         self.now.send_if_modified(|held| {
-            now.id = held.id.take();
+            *held = Arc::new(Now { id: None, ..Now::clone(held) });
             false
         });
         let half = self.half().take();
-        for left in [half, Some(now)].into_iter().flatten().filter(Now::has_id) {
-            if let Ok((response, connection)) = self.send(Method::DELETE, None, &left, false).await {
-                // 405 from a server that wants to decide that itself.
-                self.endpoint.pool.drain(connection, response.into_body()).await;
-            }
+        for left in half.iter().chain([&*now]).filter(|left| left.has_id()) {
+            self.bury(left).await;
         }
     }
 
@@ -265,6 +350,11 @@ impl Session {
             let mut lines = HeaderMap::with_capacity(LINES);
             if let Some(authorize) = &config.authorize {
                 lines.extend(authorize.headers(rejected.take()).await.map_err(Unanswered::Refused)?);
+                self.credential.send_if_modified(|sent| {
+                    let is_new = *sent != lines;
+                    sent.clone_from(&lines);
+                    is_new
+                });
             }
             self.add_lines(&mut lines, &method, now);
             let mut request = http::Request::new(Full(text.cloned()));
@@ -303,6 +393,16 @@ fn of_a_server(_: &Reader<'_>, message: &Message<'_>) -> bool {
     match message {
         Message::Request { .. } | Message::Notification { .. } => true,
         Message::Response { .. } => false,
+    }
+}
+
+/// Why there is no answer.
+fn in_words(end: &Unanswered) -> Box<str> {
+    match end {
+        Unanswered::NotSent(why) | Unanswered::Lost(why) | Unanswered::Refused(why) | Unanswered::NotSpoken(why) => {
+            why.clone()
+        }
+        Unanswered::TooLong => "its answer is too long".into(),
     }
 }
 

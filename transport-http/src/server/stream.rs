@@ -16,7 +16,7 @@ use crate::sse;
 
 /// Where a batch stops growing, in bytes. What the client's socket does not take stays in the exchange's own buffer, where
 /// it can still coalesce.
-const BATCH: usize = 4 << 10;
+const BATCH: usize = 16 << 10;
 
 /// The messages of one response, of either era.
 pub(super) trait Messages: Send + Unpin {

@@ -13,6 +13,7 @@ mod proxies;
 mod recovery;
 mod refusals;
 mod rows;
+mod session_loss;
 mod session_rows;
 mod sessions;
 mod streams;

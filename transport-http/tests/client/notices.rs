@@ -6,11 +6,11 @@ use serde_json::json;
 use steady_http::client::{Client, Config, Filter, ListenEvent, Listener};
 
 use super::clock::Manual;
-use super::sessions::{accept, answer_initialize, eager, forgotten, in_session, open, shake, stream};
+use super::sessions::{accept, answer_initialize, eager, forgotten, in_session, open, shake, stream, unknown};
 use super::support::{Asked, Raw, run};
 
 /// A listener that has read what it watches.
-async fn listen(client: &Client) -> Listener {
+pub(crate) async fn listen(client: &Client) -> Listener {
     let filter = Filter::parse(r#"{"toolsListChanged":true}"#).expect("a filter");
     let mut listener = client.listen(filter).expect("a place");
     assert!(matches!(listener.next().await, ListenEvent::Gap { .. }), "it begins with a read");
@@ -28,7 +28,7 @@ async fn pause(clock: &Manual) {
 }
 
 /// It is told to read again, and hears what is said on the stream from then on.
-async fn reads_again(listener: &mut Listener, get: &mut Asked) {
+pub(crate) async fn reads_again(listener: &mut Listener, get: &mut Asked) {
     assert!(matches!(listener.next().await, ListenEvent::Gap { .. }));
     listener.refetched();
     get.event(&json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}));
@@ -36,14 +36,14 @@ async fn reads_again(listener: &mut Listener, get: &mut Asked) {
 }
 
 /// The next request is one for the stream of this session, and is refused.
-fn refused(raw: &Raw, session: &str, status: &str) {
+pub(crate) fn refused(raw: &Raw, session: &str, status: &str) {
     let mut get = raw.asked();
     assert!(get.start.starts_with("GET "), "{}", get.start);
     in_session(&get, session);
     get.respond(status, "text/plain", "");
 }
 
-fn opened(raw: &Raw, session: &str) -> Asked {
+pub(crate) fn opened(raw: &Raw, session: &str) -> Asked {
     let mut get = raw.asked();
     stream(&mut get, session, true);
     get
@@ -118,6 +118,7 @@ fn a_session_that_is_forgotten_before_it_had_a_stream_is_begun_anew() {
         let client = without_stream(&raw, eager(), async |raw| refused(raw, "s-1", "503 Service Unavailable")).await;
         let mut listener = listen(&client).await;
         forgotten(&mut raw.asked());
+        unknown(&raw, "s-1");
         shake(&raw, "s-2");
         reads_again(&mut listener, &mut opened(&raw, "s-2")).await;
     });
@@ -131,10 +132,12 @@ fn a_handshake_that_was_refused_once_is_tried_again_though_nobody_calls() {
         let mut listener = listen(&client).await;
         get.cut();
         forgotten(&mut raw.asked());
+        unknown(&raw, "s-1");
         let mut handshake = raw.asked();
         assert_eq!(handshake.method(), "initialize");
         handshake.respond("403 Forbidden", "text/plain", "starting");
         forgotten(&mut raw.asked());
+        unknown(&raw, "s-1");
         shake(&raw, "s-2");
         reads_again(&mut listener, &mut opened(&raw, "s-2")).await;
     });
@@ -169,7 +172,7 @@ async fn ends(client: Client, clock: &Manual) -> tokio::task::JoinHandle<()> {
     ends
 }
 
-fn deleted(raw: &Raw, session: &str) {
+pub(crate) fn deleted(raw: &Raw, session: &str) {
     let mut deleted = raw.asked();
     assert_eq!((&*deleted.start, deleted.header("mcp-session-id")), ("DELETE /mcp HTTP/1.1", Some(session)));
     deleted.respond("204 No Content", "text/plain", "");
@@ -183,6 +186,7 @@ fn a_session_that_is_begun_while_the_client_ends_is_deleted() {
             let (client, get) = open(&raw, Config { clock: clock.clock(), ..eager() }, true).await;
             get.cut();
             forgotten(&mut raw.asked());
+            unknown(&raw, "s-1");
             let mut handshake = raw.asked();
             let ends = ends(client, &clock).await;
             if !waits {

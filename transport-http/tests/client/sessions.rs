@@ -59,6 +59,14 @@ pub(crate) fn forgotten(asked: &mut Asked) {
     asked.respond("404 Not Found", "application/json", &error.to_string());
 }
 
+/// The server is asked whether it knows the session, and does not.
+pub(crate) fn unknown(raw: &Raw, session: &str) {
+    let mut ping = raw.asked();
+    assert_eq!(ping.method(), "ping");
+    in_session(&ping, session);
+    forgotten(&mut ping);
+}
+
 /// The stream of a session that belongs to no request; `false`: there is none.
 pub(crate) fn stream(asked: &mut Asked, session: &str, offered: bool) {
     assert_eq!(asked.start, "GET /mcp HTTP/1.1");
@@ -84,7 +92,7 @@ pub(crate) async fn open(raw: &Raw, config: Config, offered: bool) -> (Client, A
     (client.await.expect("no panic").unwrap_or_else(|error| panic!("{error}")), get)
 }
 
-fn with_capabilities(capabilities: &str) -> Config {
+pub(crate) fn with_capabilities(capabilities: &str) -> Config {
     let mut config = eager();
     config.calls.capabilities = capabilities.into();
     config
@@ -363,6 +371,7 @@ fn twenty_calls_whose_streams_break_with_the_session_are_not_sent_again() {
         assert!(get.start.starts_with("GET "));
         in_session(&get, "s-1");
         forgotten(&mut get);
+        unknown(&raw, "s-1");
         shake(&raw, "s-2");
         stream(&mut raw.asked(), "s-2", true);
         assert!(raw.is_quiet());

@@ -28,10 +28,23 @@ pub struct InputAsked {
     pub params: Raw,
 }
 
-/// A server of an older revision waits behind a demand for input. Dropping this tells it that nobody answers.
+/// A server of an older revision waits behind a demand for input. Dropping this tells it that nobody answers, unless the call
+/// has gone on meanwhile.
 struct Round<'a> {
     caller: &'a Caller,
     call: Option<WireId>,
+}
+
+impl<'a> Round<'a> {
+    /// Of this demand, if there is such a server behind it.
+    fn of(caller: &'a Caller, demand: &str) -> Self {
+        Self { caller, call: parked_call(demand) }
+    }
+
+    /// The call has gone on, to another answer.
+    fn is_over(&mut self) {
+        self.call = None;
+    }
 }
 
 impl Drop for Round<'_> {
@@ -58,23 +71,20 @@ impl Caller {
         let refused = |error: &dyn core::fmt::Display| CallError::Answer(error.to_string().into());
         let capabilities = &self.shared.config.capabilities;
         let mut next = request.clone();
-        let mut asked_by = None;
+        let mut round: Option<Round<'_>> = None;
         for _ in 0..MAX_ROUNDS {
-            let result = match self.call(next).await {
-                Ok(result) => result,
-                Err(error) => {
-                    if matches!(error, CallError::Full { .. } | CallError::FullBytes { .. }) {
-                        drop(Round { caller: self, call: asked_by });
-                    }
-                    return Err(error);
-                }
-            };
+            // Until there is an answer its next round may not have left.
+            let result = self.call(next).await?;
+            if let Some(before) = &mut round {
+                before.is_over();
+            }
             let demand = match mrtr::read_result(request.method(), capabilities, result.get()) {
                 Ok(mrtr::Outcome::Final) => return Ok(result),
-                Ok(mrtr::Outcome::Input(demand)) => demand,
-                Err(error) => return Err(refused(&error)),
+                Ok(mrtr::Outcome::Input(demand)) => Ok(demand),
+                Err(error) => Err(refused(&error)),
             };
-            let mut round = Round { caller: self, call: parked_call(result.get()) };
+            round = Some(Round::of(self, result.get()));
+            let demand = demand?;
             let mut answers = Vec::new();
             for asked in &demand.requests {
                 let key: Box<str> = asked.key.as_ref().into();
@@ -86,9 +96,7 @@ impl Caller {
             // It was sent, so it has parameters.
             let params = demand.retry_params(request.params().unwrap_or("{}"), &answers);
             next = request.with_params(params.map_err(|error| CallError::Params(error.to_string().into()))?);
-            asked_by = round.call.take();
         }
-        drop(Round { caller: self, call: asked_by });
         Err(CallError::Answer("the server asks for input without an end".into()))
     }
 

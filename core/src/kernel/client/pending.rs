@@ -9,6 +9,7 @@ use super::shared::Shared;
 use super::slot::{CallSlot, Report};
 use super::tools::{Raw, ToolResult};
 use crate::id::CallId;
+use crate::kernel::legacy::parked_call;
 use crate::kernel::sync::Arc;
 
 /// A call in flight: a future of its result. It runs whether it is polled or not; dropping it cancels it, always.
@@ -79,6 +80,16 @@ impl Started {
         let now = self.shared.timer.now();
         self.shared.lock().cancel(now, self.call, reason);
     }
+
+    /// Nobody looks at its end. A demand for input may be there already, behind which a server waits.
+    fn leave(&self) {
+        self.cancel(None);
+        if let Some(Ok(demand)) = self.slot.take_outcome()
+            && let Some(call) = parked_call(demand.get())
+        {
+            self.shared.lock().abandon(call);
+        }
+    }
 }
 
 impl Future for Pending {
@@ -107,7 +118,7 @@ impl Drop for Pending {
         if let Ok(started) = &self.started
             && !started.over
         {
-            started.cancel(None);
+            started.leave();
         }
     }
 }

@@ -73,6 +73,11 @@ impl CallSlot {
         Poll::Pending
     }
 
+    /// The end, if it is there and nobody has looked at it.
+    pub(super) fn take_outcome(&self) -> Option<Result<Raw, CallError>> {
+        self.state.lock().outcome.take()
+    }
+
     pub(super) fn poll_report(&self, cx: &Context<'_>) -> Poll<Option<Report>> {
         let mut state = self.state.lock();
         let next = state.reports.pop_front();

@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use serde_json::value::RawValue;
 
 use super::listens::Listens;
+use super::parked::{Done, Parked, Waiting};
 use crate::id::{RequestId, WireId};
 use crate::kernel::port::{Lapse, Unanswered};
 use crate::legacy::{Revision, ask, method as legacy};
@@ -15,8 +16,6 @@ use crate::mrtr::{Kind, METHODS};
 use crate::rpc::scan::{MAX_NESTING, Scanner};
 use crate::rpc::{self, Message, RpcError, code, encode, members, method, text};
 
-/// Questions of the server that wait for the application at most; each more is refused.
-const MAX_QUESTIONS: usize = 64;
 /// Names the rounds of this adapter. The rest of it is the id of the call, and of the question.
 const STATE: &str = "mcp-steady-session:";
 
@@ -30,29 +29,10 @@ pub(super) struct Calls {
     /// Calls in flight that a question may belong to: as the server knows them, and as the client does now. Bounded by the
     /// client's cap of calls.
     running: BTreeMap<i64, i64>,
-    /// Calls that wait for the application, by the server's id, with what came for them meanwhile. Bounded by
-    /// [`MAX_QUESTIONS`].
-    parked: BTreeMap<i64, Parked>,
+    parked: Parked,
     listens: Listens,
-}
-
-/// A call that was answered by a demand for input.
-#[derive(Debug)]
-struct Parked {
-    /// The question that is out.
-    question: RequestId,
-    /// Questions that came after the one that is out.
-    more: VecDeque<(RequestId, String, String)>,
-    /// Its end, if it came all the same.
-    done: Option<Done>,
-}
-
-#[derive(Debug)]
-enum Done {
-    /// The final answer: its member and its text.
-    Answer(&'static str, String),
-    /// There will be none.
-    None(Unanswered),
+    /// Calls of which nothing more is to be heard, until they are taken.
+    closing: Vec<RequestId>,
 }
 
 /// What the loop is to read.
@@ -73,8 +53,8 @@ pub(super) type Out = Vec<Vec<u8>>;
 
 impl Calls {
     pub(super) fn new(revision: Revision, capabilities: String, discovered: String) -> Self {
-        let (running, parked, listens) = (BTreeMap::new(), BTreeMap::new(), Listens::default());
-        Self { revision, capabilities, discovered, running, parked, listens }
+        let (running, parked, listens) = (BTreeMap::new(), Parked::default(), Listens::default());
+        Self { revision, capabilities, discovered, running, parked, listens, closing: Vec::new() }
     }
 
     /// A message of the client. What is for the server goes to `say`, what is answered here to `ready`.
@@ -115,11 +95,11 @@ impl Calls {
 
     /// The application answered: the call goes on under its new id.
     fn next_round(&mut self, id: i64, (call, question): (i64, RequestId), params: &str, ready: &mut In, say: &mut Out) {
-        let Some(parked) = self.parked.remove(&call) else {
+        let Some(waiting) = self.parked.take(call) else {
             let gone = RpcError::invalid_params("the call that this continues is not in progress any more");
             return ready.push_back(error(id, &gone).into());
         };
-        let Parked { more, done, .. } = parked;
+        let Waiting { more, done, .. } = waiting;
         let done = match done {
             None => None,
             Some(Done::Answer(member, text)) => Some(answer(id, member, &text).into()),
@@ -149,40 +129,61 @@ impl Calls {
     fn cancel(&mut self, params: &str, say: &mut Out) {
         let Some(cancellation) = rpc::read_cancellation(params) else { return };
         let RequestId::Integer(id) = cancellation.id else { return };
-        let _told = self.give_up(id, cancellation.reason.as_deref(), say);
+        self.give_up(id, cancellation.reason.as_deref(), say);
     }
 
-    /// Nobody waits for this any more, which the server is told by a message of its own: a hang-up says nothing to it. The
-    /// id by which it knows the call; none for a listen.
-    pub(super) fn give_up(&mut self, id: i64, reason: Option<&str>, say: &mut Out) -> Option<RequestId> {
+    /// Nobody waits for this any more, which the server is told by a message of its own: a hang-up says nothing to it.
+    pub(super) fn give_up(&mut self, id: i64, reason: Option<&str>, say: &mut Out) {
         if self.listens.close(id, say) {
-            return None;
+            return;
+        }
+        // It was given up before its caller was told of the question.
+        if let Some(call) = self.parked.known_as(id) {
+            return self.abandon(call, reason.unwrap_or(NOBODY), say);
         }
         let call = self.running.iter().find(|(_, now)| **now == id).map_or(id, |(call, _)| *call);
         self.running.remove(&call);
+        self.cancelled(call, reason, say);
+    }
+
+    /// The application does not go on with a call that waits for its answer. Nothing of one that went on.
+    pub(super) fn leave(&mut self, call: i64, say: &mut Out) {
+        self.abandon(call, NOBODY, say);
+    }
+
+    fn abandon(&mut self, call: i64, why: &str, say: &mut Out) {
+        let Some(Waiting { question, more, done, .. }) = self.parked.take(call) else { return };
+        if matches!(done, Some(Done::None(_))) {
+            return;
+        }
+        let nobody = RpcError::internal(NOBODY);
+        say.push(refusal(&question, &nobody));
+        say.extend(more.iter().map(|(question, _, _)| refusal(question, &nobody)));
+        if done.is_none() {
+            self.cancelled(call, Some(why), say);
+        }
+    }
+
+    fn cancelled(&mut self, call: i64, reason: Option<&str>, say: &mut Out) {
         let mut text = Vec::new();
         encode::cancelled(&mut text, &call.into(), reason);
         say.push(text);
-        Some(call.into())
+        self.closing.push(call.into());
     }
 
-    /// The application does not go on with a call that waits for its answer. The id by which the server knows the call, if
-    /// it is still busy with it.
-    pub(super) fn abandon(&mut self, call: i64, say: &mut Out) -> Option<RequestId> {
-        let Parked { question, more, done } = self.parked.remove(&call)?;
-        if matches!(done, Some(Done::None(_))) {
-            return None;
-        }
-        let nobody = RpcError::internal("the application gave no answer");
-        say.push(refusal(&question, &nobody));
-        say.extend(more.iter().map(|(question, _, _)| refusal(question, &nobody)));
-        if done.is_some() {
-            return None;
-        }
-        let mut text = Vec::new();
-        encode::cancelled(&mut text, &call.into(), Some("the application gave no answer"));
-        say.push(text);
-        Some(call.into())
+    /// The subscriptions.
+    pub(super) const fn listens(&self) -> &Listens {
+        &self.listens
+    }
+
+    /// Waits no more for the answers to what was to be unsubscribed up to this request of the adapter.
+    pub(super) fn late(&mut self, last: u64, say: &mut Out) {
+        self.listens.give_up(last, say);
+    }
+
+    /// Takes the calls, as the server knows them, of which nothing more is to be heard.
+    pub(super) fn closing(&mut self) -> Vec<RequestId> {
+        core::mem::take(&mut self.closing)
     }
 
     /// Notifications may be missed: the listens are lost, and the loop asks for them again and reads what they cover. Of a
@@ -190,11 +191,7 @@ impl Calls {
     pub(super) fn lapse(&mut self, lapse: Lapse, ready: &mut In) {
         match lapse {
             Lapse::Notices => self.listens.lose(ready),
-            // What the application answers would reach a session that has not asked, perhaps as the answer to another question.
-            Lapse::Session => self.parked.values_mut().for_each(|parked| {
-                let lost = || Done::None(Unanswered::Lost("the server has forgotten the session".into()));
-                parked.done.get_or_insert_with(lost);
-            }),
+            Lapse::Session => self.parked.lose(),
         }
     }
 
@@ -204,8 +201,8 @@ impl Calls {
             RequestId::Integer(id) => *id,
             RequestId::String(own) => return self.listens.unanswered(own, &end, ready, say),
         };
-        match self.parked.get_mut(&id) {
-            Some(parked) => parked.done = Some(Done::None(end)),
+        match self.parked.get_mut(id) {
+            Some(waiting) => waiting.done = Some(Done::None(end)),
             None => {
                 let now = self.running.remove(&id).unwrap_or(id);
                 ready.push_back(Ready::Unanswered(now.into(), end));
@@ -224,8 +221,8 @@ impl Calls {
                     rpc::Body::Result(result) => ("result", result.get()),
                     rpc::Body::Error(error) => ("error", error.get()),
                 };
-                if let Some(parked) = self.parked.get_mut(&id) {
-                    parked.done = Some(Done::Answer(member, text.into()));
+                if let Some(waiting) = self.parked.get_mut(id) {
+                    waiting.done = Some(Done::Answer(member, text.into()));
                     return;
                 }
                 match self.running.remove(&id) {
@@ -287,8 +284,7 @@ impl Calls {
         // Where nothing tells whose question it is, it goes to the newest call.
         let running = stream.or_else(|| self.running.last_key_value().map(|(call, _)| *call));
         let running = running.filter(|call| self.running.contains_key(call));
-        let parked = stream.or_else(|| self.parked.last_key_value().map(|(call, _)| *call));
-        let parked = parked.filter(|call| self.parked.contains_key(call));
+        let parked = stream.or_else(|| self.parked.newest()).filter(|call| self.parked.contains(*call));
         let refused = match Kind::of(name, Some(params)) {
             None => Some(RpcError::new(code::METHOD_NOT_FOUND, format!("this client has no method {name:?}"))),
             Some(kind) if !ask::can_ask(self.revision, &self.capabilities, kind) => {
@@ -297,7 +293,7 @@ impl Calls {
             Some(_) if running.is_none() && parked.is_none() => {
                 Some(RpcError::internal("no call is in progress whose caller could be asked"))
             }
-            Some(_) if self.parked.values().map(|parked| 1 + parked.more.len()).sum::<usize>() >= MAX_QUESTIONS => {
+            Some(_) if !self.has_room(running.or(parked), say) => {
                 Some(RpcError::internal("too many questions wait for the application"))
             }
             Some(_) => None,
@@ -306,14 +302,14 @@ impl Calls {
             return say.push(refusal(&id, &error));
         }
         let Some((call, now)) = running.and_then(|call| self.running.remove_entry(&call)) else {
-            if let Some(parked) = parked.and_then(|call| self.parked.get_mut(&call)) {
-                parked.more.push_back((id, name.into(), params.into()));
+            if let Some(waiting) = parked.and_then(|call| self.parked.get_mut(call)) {
+                waiting.more.push_back((id, name.into(), params.into()));
             }
             return;
         };
         let mut question = Vec::new();
         encode::id(&mut question, &id);
-        self.parked.insert(call, Parked { question: id, more: VecDeque::new(), done: None });
+        self.parked.park(call, now, id);
         let mut state = Vec::new();
         encode::string(&mut state, &format!("{STATE}{call}:{}", String::from_utf8_lossy(&question)));
         let demand = format!(
@@ -321,6 +317,17 @@ impl Calls {
             String::from_utf8_lossy(&state)
         );
         ready.push_back(result(now, &demand).into());
+    }
+
+    /// Whether one question more can wait. An application that leaves its questions without a word must not keep others from
+    /// being asked: who has waited longest makes room, unless all are of this one call.
+    fn has_room(&mut self, call: Option<i64>, say: &mut Out) -> bool {
+        if self.parked.is_full()
+            && let Some(oldest) = self.parked.oldest_beside(call)
+        {
+            self.abandon(oldest, "more questions wait for the application than may", say);
+        }
+        !self.parked.is_full()
     }
 
     /// The id under which the client knows a call whose answer came.
@@ -332,6 +339,8 @@ impl Calls {
     }
 }
 
+/// What a server is told whose question nobody answers.
+const NOBODY: &str = "the application gave no answer";
 /// The key of the one question of a round.
 const QUESTION: &str = "asked";
 /// The member that names a listen.

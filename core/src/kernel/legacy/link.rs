@@ -21,15 +21,18 @@ use core::task::{Context, Poll};
 use core::time::Duration;
 use std::io;
 
-use super::calls::{Calls, Ready};
+use super::calls::{Calls, In, Out, Ready};
+use super::probe::{Probe, discovered, is_modern, probe};
 use crate::id::RequestId;
 use crate::kernel::engine::Eras;
-use crate::kernel::port::{BoxFuture, Lapse, Link, Received, Timer, Unanswered};
+use crate::kernel::port::{BoxFuture, Link, Received, Timer, Unanswered};
 use crate::legacy::{Revision, method as legacy};
-use crate::rpc::{self, Body, Message, PROTOCOL_VERSION, RpcError, code, encode, members, method, text};
+use crate::rpc::{self, Body, Message, PROTOCOL_VERSION, RpcError, code, encode, members, method};
 
 /// How long a server may be silent on the probe before it counts as one of the older ones.
 const PATIENCE: Duration = Duration::from_secs(3);
+/// How long a server may take to unsubscribe, up to twice as long of several, before what waits for it goes on.
+const LEAVE_TIME: Duration = Duration::from_secs(10);
 /// What may wait to be written while more is read, in bytes: a server that asks and does not read is not heard either, until
 /// the loop's limit on a write that stalls ends it.
 const MAX_OUT: usize = 64 << 10;
@@ -43,6 +46,8 @@ pub struct EraLink<L> {
     /// Measures the patience with a silent server; none where silence says nothing.
     timer: Option<StdArc<dyn Timer>>,
     state: State,
+    /// Until when the answers to what was unsubscribed are waited for, and up to which request.
+    leaving: Option<(u64, BoxFuture<()>)>,
     /// What waits to be written to the server.
     out: Vec<u8>,
     written: usize,
@@ -66,15 +71,6 @@ enum State {
     Legacy(Calls),
 }
 
-/// The loop's own first request.
-#[derive(Clone)]
-struct Probe {
-    id: RequestId,
-    /// What the client says of itself, JSON texts.
-    capabilities: String,
-    info: String,
-}
-
 /// The id of the handshake: none of the loop's.
 const HANDSHAKE: &str = "initialize";
 
@@ -91,7 +87,7 @@ impl<L: Link> EraLink<L> {
 
     fn over(inner: L, eras: Eras, timer: Option<StdArc<dyn Timer>>) -> Self {
         let (out, ready, current) = (Vec::new(), VecDeque::new(), String::new());
-        Self { inner, eras, timer, state: State::Fresh, out, written: 0, ready, current }
+        Self { inner, eras, timer, state: State::Fresh, leaving: None, out, written: 0, ready, current }
     }
 
     /// The link below.
@@ -110,9 +106,34 @@ impl<L: Link> EraLink<L> {
         self.state = State::Shaking { probe };
     }
 
-    fn lapse(&mut self, lapse: Lapse) {
-        if let State::Legacy(calls) = &mut self.state {
-            calls.lapse(lapse, &mut self.ready);
+    /// Lets the calls of an older server act: what they say leaves, and the streams of what they gave up end.
+    fn act(&mut self, act: impl FnOnce(&mut Calls, &mut In, &mut Out)) {
+        let State::Legacy(calls) = &mut self.state else { return };
+        let mut say = Vec::new();
+        act(calls, &mut self.ready, &mut say);
+        for call in calls.closing() {
+            self.inner.close_stream(&call);
+        }
+        for text in say {
+            self.say(|out| out.extend_from_slice(&text));
+        }
+    }
+
+    /// Watches the time of what was to be unsubscribed. Where each request has an end of its own, that says it.
+    fn watch_leaving(&mut self, cx: &mut Context<'_>) {
+        let (State::Legacy(calls), Some(timer)) = (&self.state, &self.timer) else { return };
+        let Some(last) = calls.listens().leaves() else {
+            self.leaving = None;
+            return;
+        };
+        let at = || (last, timer.sleep_until(timer.now() + LEAVE_TIME));
+        let (last, alarm) = self.leaving.get_or_insert_with(at);
+        if alarm.as_mut().poll(cx).is_ready() {
+            let last = *last;
+            self.leaving = None;
+            self.act(|calls, _, say| calls.late(last, say));
+            // What that says is to be written, and what is left has a time too.
+            cx.waker().wake_by_ref();
         }
     }
 
@@ -183,11 +204,7 @@ impl<L: Link> EraLink<L> {
     /// A request ended without an answer: what of it the loop is to read.
     fn unanswered(&mut self, id: RequestId, end: Unanswered) {
         match &mut self.state {
-            State::Legacy(calls) => {
-                let mut say = Vec::new();
-                calls.unanswered(&id, end, &mut self.ready, &mut say);
-                say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
-            }
+            State::Legacy(_) => self.act(|calls, ready, say| calls.unanswered(&id, end, ready, say)),
             State::Probing { probe, .. } if probe.id == id => {
                 let probe = probe.clone();
                 match end {
@@ -251,61 +268,6 @@ const fn integer(id: &RequestId) -> Option<i64> {
     }
 }
 
-/// What an initialize result is as an answer to `server/discover`; or the version that is not spoken here.
-fn discovered(result: &str) -> Result<(Revision, String), String> {
-    let names = ["protocolVersion", "capabilities", "serverInfo", "instructions"];
-    let [version, capabilities, info, instructions] = members(result, &names).unwrap_or_default();
-    let version = version.and_then(text).unwrap_or_default();
-    let revision = Revision::of(&version).ok_or_else(|| String::from(&*version))?;
-    let mut out = alloc::format!(
-        "{{\"resultType\":\"complete\",\"supportedVersions\":[\"{PROTOCOL_VERSION}\"],\"capabilities\":{},\"ttlMs\":0,\"cacheScope\":\"private\"",
-        capabilities.unwrap_or("{}")
-    );
-    if let Some(instructions) = instructions {
-        out.push_str(",\"instructions\":");
-        out.push_str(instructions);
-    }
-    if let Some(info) = info {
-        out.push_str(",\"_meta\":{\"io.modelcontextprotocol/serverInfo\":");
-        out.push_str(info);
-        out.push('}');
-    }
-    out.push('}');
-    Ok((revision, out))
-}
-
-/// Whether only a modern server answers the probe so.
-fn is_modern(body: &Body<'_>) -> bool {
-    match body {
-        Body::Result(result) => members(result.get(), &["supportedVersions"]).is_some_and(|[named]| named.is_some()),
-        Body::Error(error) => {
-            let [number, data] = members(error.get(), &["code", "data"]).unwrap_or_default();
-            let supported = data.and_then(|data| members(data, &["supported"])).and_then(|[supported]| supported);
-            match number.and_then(|number| number.parse().ok()) {
-                Some(code::HEADER_MISMATCH | code::MISSING_CAPABILITY) => true,
-                // One that names older revisions only can be spoken to by a handshake only.
-                Some(code::UNSUPPORTED_VERSION) => !supported.is_some_and(|supported| {
-                    !supported.contains(PROTOCOL_VERSION)
-                        && Revision::NAMES.iter().any(|name| supported.contains(&alloc::format!("\"{name}\"")))
-                }),
-                Some(_) | None => false,
-            }
-        }
-    }
-}
-
-/// Reads the loop's probe.
-fn probe(message: &str) -> Option<Probe> {
-    let Ok(Message::Request { id, method, params }) = rpc::parse(message) else { return None };
-    if method != method::DISCOVER {
-        return None;
-    }
-    let [meta] = members(params?.get(), &["_meta"])?;
-    let names = ["io.modelcontextprotocol/clientCapabilities", "io.modelcontextprotocol/clientInfo"];
-    let [capabilities, info] = members(meta?, &names)?;
-    Some(Probe { id, capabilities: capabilities?.into(), info: info?.into() })
-}
-
 impl<L: Link> Link for EraLink<L> {
     const BEFORE: &'static [u8] = L::BEFORE;
     const AFTER: &'static [u8] = L::AFTER;
@@ -314,6 +276,7 @@ impl<L: Link> Link for EraLink<L> {
         if matches!(self.state, State::Modern) {
             return self.inner.poll_recv(cx);
         }
+        self.watch_leaving(cx);
         for _ in 0..AT_ONCE {
             match self.ready.pop_front() {
                 Some(Ready::Message(text)) => {
@@ -340,13 +303,15 @@ impl<L: Link> Link for EraLink<L> {
                 }
             }
             let message = match self.inner.poll_recv(cx) {
-                Poll::Pending => match self.inner.lapsed() {
-                    None => return Poll::Pending,
-                    Some(lapse) => {
-                        self.lapse(lapse);
-                        continue;
+                Poll::Pending => {
+                    let Some(lapse) = self.inner.lapsed() else { return Poll::Pending };
+                    // What was said before goes where it belongs; a link with sessions takes it all.
+                    if let Poll::Ready(Err(error)) = self.poll_out(cx) {
+                        return Poll::Ready(Received::Failed(error));
                     }
-                },
+                    self.act(|calls, ready, _| calls.lapse(lapse, ready));
+                    continue;
+                }
                 Poll::Ready(Received::Message(text)) => String::from(text),
                 Poll::Ready(Received::Unanswered(id, end)) => {
                     self.unanswered(id, end);
@@ -358,11 +323,9 @@ impl<L: Link> Link for EraLink<L> {
                 Poll::Ready(Received::Closed) => return Poll::Ready(Received::Closed),
                 Poll::Ready(Received::Failed(error)) => return Poll::Ready(Received::Failed(error)),
             };
-            if let State::Legacy(calls) = &mut self.state {
+            if matches!(self.state, State::Legacy(_)) {
                 let stream = self.inner.stream().and_then(integer);
-                let mut say = Vec::new();
-                calls.hear(&message, stream, &mut self.ready, &mut say);
-                say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
+                self.act(|calls, ready, say| calls.hear(&message, stream, ready, say));
             } else if self.hear_first(&message) {
                 self.current = message;
                 return Poll::Ready(Received::Message(&self.current));
@@ -381,23 +344,18 @@ impl<L: Link> Link for EraLink<L> {
     }
 
     fn close_stream(&mut self, request: &RequestId) {
-        let State::Legacy(calls) = &mut self.state else { return self.inner.close_stream(request) };
-        let mut say = Vec::new();
+        if !matches!(self.state, State::Legacy(_)) {
+            return self.inner.close_stream(request);
+        }
         // Those of the loop are numbers.
-        let call = integer(request).and_then(|id| calls.give_up(id, None, &mut say));
-        say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
-        if let Some(call) = call {
-            self.inner.close_stream(&call);
+        if let Some(id) = integer(request) {
+            self.act(|calls, _, say| calls.give_up(id, None, say));
         }
     }
 
     fn abandon(&mut self, call: &RequestId) {
-        let State::Legacy(calls) = &mut self.state else { return };
-        let mut say = Vec::new();
-        let call = integer(call).and_then(|id| calls.abandon(id, &mut say));
-        say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
-        if let Some(call) = call {
-            self.inner.close_stream(&call);
+        if let Some(call) = integer(call) {
+            self.act(|calls, _, say| calls.leave(call, say));
         }
     }
 
@@ -422,10 +380,8 @@ impl<L: Link> Link for EraLink<L> {
         let Ok(message) = core::str::from_utf8(message) else {
             return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
         };
-        if let State::Legacy(calls) = &mut self.state {
-            let mut say = Vec::new();
-            calls.say(message, &mut self.ready, &mut say);
-            say.into_iter().for_each(|text| self.say(|out| out.extend_from_slice(&text)));
+        if matches!(self.state, State::Legacy(_)) {
+            self.act(|calls, ready, say| calls.say(message, ready, say));
             if !self.ready.is_empty() {
                 // What is answered here is read in the next turn.
                 cx.waker().wake_by_ref();
@@ -452,6 +408,7 @@ impl<L: Link> Link for EraLink<L> {
     }
 
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.watch_leaving(cx);
         match self.poll_out(cx) {
             Poll::Ready(Ok(())) => self.inner.poll_flush(cx),
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),

@@ -8,11 +8,13 @@
 //!     └── who comes meanwhile waits ── its answer ◄── resources/unsubscribe
 //! ```
 //!
-//! The server may handle two requests in any order, so none to subscribe is out beside one to unsubscribe.
+//! The server may handle two requests in any order, so none to subscribe is out beside one to unsubscribe. The latter has a
+//! time of its own, since a listen that comes meanwhile waits for it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use serde_json::value::RawValue;
 
@@ -162,12 +164,31 @@ impl Listens {
             self.ask(legacy::UNSUBSCRIBE, &uri, say);
             self.watched.insert(uri, Watched::Leaving);
         }
+        let leaving: Vec<u64> = self.leaving().collect();
+        let more = leaving.len().saturating_sub(MAX_LEAVING);
+        self.forget(&leaving[..more], say);
+    }
+
+    /// The requests to unsubscribe whose answers are waited for.
+    fn leaving(&self) -> impl Iterator<Item = u64> + '_ {
         let is_leaving = |uri: &String| matches!(self.watched.get(uri), Some(Watched::Leaving));
-        let leaving = self.asked.iter().filter(|(_, uri)| is_leaving(uri));
-        let more = leaving.clone().count().saturating_sub(MAX_LEAVING);
-        let forgotten: BTreeMap<u64, String> = leaving.take(more).map(|(own, uri)| (*own, uri.clone())).collect();
-        for (own, uri) in forgotten {
-            self.asked.remove(&own);
+        self.asked.iter().filter(move |(_, uri)| is_leaving(uri)).map(|(own, _)| *own)
+    }
+
+    /// The last request, if the answer to one to unsubscribe is waited for.
+    pub(super) fn leaves(&self) -> Option<u64> {
+        self.leaving().next().map(|_| self.own)
+    }
+
+    /// Requests to unsubscribe up to this one have taken too long: their answers are waited for no more.
+    pub(super) fn give_up(&mut self, last: u64, say: &mut Out) {
+        let late: Vec<u64> = self.leaving().filter(|own| *own <= last).collect();
+        self.forget(&late, say);
+    }
+
+    fn forget(&mut self, leaving: &[u64], say: &mut Out) {
+        for own in leaving {
+            let Some(uri) = self.asked.remove(own) else { continue };
             self.watched.remove(&uri);
             if self.open.values().any(|listen| listen.missing.contains(&uri)) {
                 self.subscribe(&uri, say);
@@ -177,7 +198,7 @@ impl Listens {
 
     fn ask(&mut self, name: &str, uri: &str, say: &mut Out) -> u64 {
         self.own += 1;
-        let (mut params, mut text) = (b"{\"uri\":".to_vec(), alloc::vec::Vec::new());
+        let (mut params, mut text) = (b"{\"uri\":".to_vec(), Vec::new());
         encode::string(&mut params, uri);
         params.push(b'}');
         let params = String::from_utf8(params).unwrap_or_default();
@@ -235,7 +256,7 @@ fn acknowledged(id: i64, listen: &Listen) -> String {
 
 /// The single resources that a filter names.
 fn uris(filter: &str) -> impl Iterator<Item = String> + use<> {
-    let all = members(filter, &["resourceSubscriptions"])
-        .and_then(|[uris]| serde_json::from_str::<alloc::vec::Vec<String>>(uris?).ok());
+    let all =
+        members(filter, &["resourceSubscriptions"]).and_then(|[uris]| serde_json::from_str::<Vec<String>>(uris?).ok());
     all.unwrap_or_default().into_iter()
 }

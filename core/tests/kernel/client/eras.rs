@@ -25,10 +25,10 @@ impl Future for Loop {
     }
 }
 
-struct Client {
-    world: World,
+pub(super) struct Client {
+    pub(super) world: World,
     driver: Driven<Loop>,
-    caller: Caller,
+    pub(super) caller: Caller,
 }
 
 impl Client {
@@ -42,7 +42,7 @@ impl Client {
         Self { world, driver: Driven::new(Loop(driver)), caller }
     }
 
-    fn run(&mut self) -> Option<Turn> {
+    pub(super) fn run(&mut self) -> Option<Turn> {
         for _ in 0..100_000 {
             match self.driver.turn() {
                 Some(Poll::Ready(turn)) => return Some(turn),
@@ -53,19 +53,19 @@ impl Client {
         panic!("it does not come to rest");
     }
 
-    fn say(&mut self, message: &Value) {
+    pub(super) fn say(&mut self, message: &Value) {
         self.world.send(message.to_string());
         assert!(self.run().is_none(), "the link holds");
     }
 
     /// What the server read.
-    fn read(&mut self) -> Vec<Value> {
+    pub(super) fn read(&mut self) -> Vec<Value> {
         assert!(self.run().is_none(), "the link holds");
         self.world.lines().iter().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
 
     /// The loop with a server that shook hands under this revision.
-    fn shaken(revision: &str, capabilities: &str) -> Self {
+    pub(super) fn shaken(revision: &str, capabilities: &str) -> Self {
         let mut client = Self::new(Eras::Both, capabilities);
         let probe = &client.read()[0];
         let unknown = json!({"jsonrpc":"2.0","id":probe["id"],"error":{"code":-32601,"message":"unknown"}});
@@ -87,7 +87,7 @@ impl Client {
 }
 
 /// What a future has come to.
-fn now<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
+pub(super) fn now<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(std::task::Waker::noop())) {
         Poll::Ready(output) => Some(output),
         Poll::Pending => None,
@@ -381,6 +381,23 @@ fn a_resource_is_subscribed_again_after_the_answer_to_what_ended_it() {
             ("resources/subscribe".to_owned(), unsubscribe["params"]["uri"].as_str().expect("a text").to_owned());
         assert_eq!(about_resources(&mut client), [again]);
     }
+    assert!(matches!(now(Box::pin(listener.next()).as_mut()), Some(ListenEvent::Gap { .. })));
+}
+
+#[test]
+fn a_resource_whose_unsubscription_is_never_answered_is_subscribed_again_all_the_same() {
+    let mut client = Client::shaken("2025-11-25", "{}");
+    let first = resource_listener(&client);
+    assert_eq!(about_resources(&mut client).len(), 2);
+    drop(first);
+    assert_eq!(client.read().len(), 2);
+    let mut listener = resource_listener(&client);
+    assert_eq!(client.read(), [] as [Value; 0]);
+    client.world.advance(ms(9_999));
+    assert_eq!(client.read(), [] as [Value; 0]);
+    client.world.advance(ms(10_000));
+    let pair = |uri: &str| ("resources/subscribe".to_owned(), uri.to_owned());
+    assert_eq!(about_resources(&mut client), [pair("x:y"), pair("x:z")]);
     assert!(matches!(now(Box::pin(listener.next()).as_mut()), Some(ListenEvent::Gap { .. })));
 }
 

@@ -7,6 +7,7 @@ mod listens;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod propagation;
+mod questions;
 mod stats;
 mod streams;
 mod tasks;

@@ -80,8 +80,16 @@ pub(super) fn server() -> Group {
 
 pub(super) fn outbound() -> Group {
     let queue = outbound::Config::default();
-    let outbound::Config { capacity: _, bytes: _, finals: _, kept_bytes: _, lossless: _, refusals: _, coalesce: _ } =
-        &queue;
+    let outbound::Config {
+        capacity: _,
+        bytes: _,
+        finals: _,
+        kept_bytes: _,
+        lossless: _,
+        lossless_bytes: _,
+        refusals: _,
+        coalesce: _,
+    } = &queue;
     Group {
         title: "outbound::Config",
         source: "core/src/outbound/config.rs",
@@ -100,6 +108,7 @@ pub(super) fn outbound() -> Group {
                 "a final waits in the backlog with its permit, and no further request is read; a lossless report is refused",
             ),
             count("lossless", queue.lossless, "lossless reports", "the handler waits for room"),
+            bytes("lossless_bytes", queue.lossless_bytes, "the handler waits for room; one that is larger goes alone"),
             count("refusals", queue.refusals, "refusals", "reading waits until one has left"),
         ],
     }
