@@ -31,7 +31,11 @@ struct Area {
 const AREAS: &[Area] = &[
     Area { name: "coordinator", modules: &["coordinator"], near: &["coordinator", "leaves"] },
     Area { name: "client", modules: &["client"], near: &["client"] },
-    Area { name: "outbound", modules: &["outbound"], near: &["outbound", "lib::kernel::queue", "retention", "allocations"] },
+    Area {
+        name: "outbound",
+        modules: &["outbound"],
+        near: &["outbound", "lib::kernel::queue", "retention", "allocations"],
+    },
     Area {
         name: "leaves",
         modules: &["request", "deadline", "progress", "retry", "backoff", "follow", "id", "time", "transport"],

@@ -13,7 +13,7 @@ use super::watch::Busy;
 
 /// A longer answer, or last batch of one, has a place among the requests until it has left. In bytes: what a connection may
 /// hold beside its place.
-pub(super) const LONG: usize = 16 << 10;
+pub(super) const LONG: usize = 32 << 10;
 
 /// The body of a response. Dropping it before its end is the client's disconnect (rule C1).
 pub struct Body {

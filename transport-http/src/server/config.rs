@@ -21,7 +21,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 #[expect(clippy::exhaustive_structs, reason = "plain settings, meant to be written out with ..Default::default()")]
 pub struct HttpConfig {
     /// The kernel's limits. `requests.in_flight` is the cap of the whole service (429 above it): an answer of more than
-    /// 16 KiB keeps its place until its client has taken it. At the cap, sessions of older revisions may still answer what
+    /// 32 KiB keeps its place until its client has taken it. At the cap, sessions of older revisions may still answer what
     /// they are asked, and cancel. `requests.stragglers` is of the whole service too; the other limits are those of each exchange. Its `principal` is used where
     /// [`authenticate`](Self::authenticate) names none. Its longest result is 64 MiB by default, more than on stdio: a long
     /// answer keeps no other one waiting here. Its `shutdown` ends what this service serves: keep a clone to throw it. What
@@ -34,7 +34,7 @@ pub struct HttpConfig {
     /// How long a body may take to arrive (408 after it). Default 30 s.
     pub body_timeout: Duration,
     /// Bytes of all bodies together that are arriving, each counted with what is kept free for it to grow; short ones
-    /// (16 KiB) are not. A body that finds no room is refused (429), and its connection closed. Default 256 MiB.
+    /// (32 KiB) are not. A body that finds no room is refused (429), and its connection closed. Default 256 MiB.
     pub max_bodies: usize,
     /// Open listens of the whole service (503 above it). Default 10,000.
     pub max_listens: usize,

@@ -30,6 +30,7 @@ use super::service::{HttpService, Responding};
 use super::unread::{linger, refuse_unread};
 use super::watch::Watch;
 use super::wire::{Look, Wait, Wire};
+use crate::clock::later;
 
 /// How often a client is looked at that has sent more than is read ahead.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -206,7 +207,7 @@ fn patience_ends(wire: &Wire, config: &ServeConfig, now: Instant) -> Option<Inst
         Wait::Idle => config.idle_timeout,
         Wait::Request => return None,
     };
-    since.checked_add(patience)
+    Some(later(since, patience))
 }
 
 /// What hyper calls.

@@ -183,7 +183,7 @@ pub struct HttpCounters {
     /// Requests whose client was gone before the answer was ready (rule C1). A hang-up in a session of an older revision is no
     /// cancellation, and not counted.
     pub abandoned: u64,
-    /// Requests in progress now, and answers of more than 16 KiB that their clients have not taken; listens aside.
+    /// Requests in progress now, and answers of more than 32 KiB that their clients have not taken; listens aside.
     pub in_flight: usize,
     /// Bytes of bodies that are arriving now, short ones in one piece aside.
     pub arriving: usize,

@@ -229,7 +229,7 @@ fn a_stream_that_stalls_while_its_connection_is_quiet_is_gone_after_the_write_st
     let short = Duration::from_millis(50);
     let lab = Lab::with(ServeConfig { write_stall: short, idle_timeout: short, ..ServeConfig::default() });
     let mut client = Client::connect(&lab);
-    let mut measured = client.head(call(1, "twice", "{}"));
+    let mut measured = client.head(call(1, "says", "{}"));
     let event = client.wait(frame(&mut measured)).expect("an event").expect("data");
     lab.hears(&["started"]);
     drop(client);
