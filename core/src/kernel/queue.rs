@@ -478,6 +478,7 @@ mod tests {
             Some(true)
         );
         assert!(!driven.queue.cells.overwrite(call, 4.0, None, ""), "it was settled");
+        assert_eq!(driven.queue.occupancy(), (0, 0, (0, 0)));
     }
 
     #[test]
