@@ -14,3 +14,4 @@ mod shutdown;
 mod streams;
 mod subscriptions;
 mod support;
+mod texts;

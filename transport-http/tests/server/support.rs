@@ -11,6 +11,8 @@ use steady_http::{
 };
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use super::texts::{call, listen, post, post_with, request};
+
 /// A hang guard, not a measure: nothing here is expected to take long.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
@@ -201,11 +203,19 @@ fn tools(wires: &Wires) -> Tools {
         cx.sleep_until(cx.now() + Duration::from_millis(50)).await?;
         Ok(Reply::text("then"))
     });
-    let tools = tools
-        .tool("big", "A long text, after a report if there is something to count to.", ANY, |call, cx| big(call, cx));
-    let own = with(wires);
+    let tools = further(tools, wires);
+    let tools = tools.tool("panics", "Panics.", ANY, |_, cx| async move {
+        cx.checkpoint().await?;
+        panic!("on purpose");
+    });
+    tools.tool("mirrored", "Has mirrored parameters.", MIRRORED, |_, _cx| async { Ok(Reply::text("mirrored")) })
+}
+
+fn further(tools: Tools, wires: &Wires) -> Tools {
+    let tools = tools.tool("big", "A long text, after a report if there is something to count to.", ANY, big);
+    let own = wires.clone();
     let tools = tools.tool("twice", "Reports, and again once the test says so.", ANY, move |_, cx| {
-        let wires = with(&own);
+        let wires = own.clone();
         async move {
             cx.report(1.0, None, "said");
             wires.say("started");
@@ -216,14 +226,9 @@ fn tools(wires: &Wires) -> Tools {
             Err(cancelled.into())
         }
     });
-    let tools = tools.tool("broken", "Its schema breaks the rules of mirrored parameters.", BROKEN, |_, _cx| async {
+    tools.tool("broken", "Its schema breaks the rules of mirrored parameters.", BROKEN, |_, _cx| async {
         Ok(Reply::text("never"))
-    });
-    let tools = tools.tool("panics", "Panics.", ANY, |_, cx| async move {
-        cx.checkpoint().await?;
-        panic!("on purpose");
-    });
-    tools.tool("mirrored", "Has mirrored parameters.", MIRRORED, |_, _cx| async { Ok(Reply::text("mirrored")) })
+    })
 }
 
 /// A running server.
@@ -473,39 +478,4 @@ impl Peer {
         let _closed_hard = self.reader.read_to_end(&mut rest);
         rest
     }
-}
-
-/// The text of a POST with the headers that its body needs.
-pub(crate) fn post(body: &str) -> String {
-    post_with(body, "")
-}
-
-/// The same with further header lines, each ended by CRLF.
-pub(crate) fn post_with(body: &str, more: &str) -> String {
-    let parsed: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let mut head = String::from("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n");
-    head.push_str("Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n");
-    if let Some(method) = parsed["method"].as_str() {
-        head.push_str(&format!("Mcp-Method: {method}\r\n"));
-    }
-    for member in ["name", "uri", "taskId"] {
-        if let Some(name) = parsed["params"][member].as_str() {
-            head.push_str(&format!("Mcp-Name: {name}\r\n"));
-        }
-    }
-    format!("{head}{more}Content-Length: {}\r\n\r\n{body}", body.len())
-}
-
-pub(crate) fn request(id: &str, method: &str, params: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
-    )
-}
-
-pub(crate) fn listen() -> String {
-    request(r#""s""#, "subscriptions/listen", r#""notifications":{},"#)
-}
-
-pub(crate) fn call(id: u32, tool: &str, arguments: &str) -> String {
-    request(&id.to_string(), "tools/call", &format!(r#""name":"{tool}","arguments":{arguments},"#))
 }
