@@ -3,23 +3,37 @@
 //!
 //! Each check that holds prints `ok NAME`; the first one that does not ends the program with `FAILED NAME: why` and exit
 //! code 1. The server is one of those in `tests/interop`.
+//!
+//! With `cells` or `legacy` in place of the server's name it says what becomes of each cell of the interop table instead, a
+//! line each: `list ok`, `call FAILED why`, `connect FAILED why`. The server has the tools of `sim/examples/eras_server.rs`;
+//! `legacy` speaks the older revisions only, to servers of both eras.
 #![expect(clippy::print_stdout, reason = "its output is its result")]
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use steady_http::client::{CallError, Client, Config, Filter, ListenEvent, Refetch, Request};
+use steady_http::steady_core::kernel::Eras;
 
 /// Nothing here takes long; a server that hangs must not hang the run.
 const GUARD: Duration = Duration::from_secs(120);
+/// The same for one cell.
+const CELL: Duration = Duration::from_secs(20);
 
 type Checked<T = ()> = Result<T, String>;
 
 /// Prints the check, or ends the run.
 fn check(name: &str, holds: bool, why: impl FnOnce() -> String) -> Checked {
-    if !holds {
-        return Err(format!("{name}: {}", why()));
-    }
+    checked(name, self::holds(holds, why))
+}
+
+fn holds(holds: bool, why: impl FnOnce() -> String) -> Checked {
+    if holds { Ok(()) } else { Err(why()) }
+}
+
+/// Prints the check, or names it.
+fn checked(name: &str, checked: Checked) -> Checked {
+    checked.map_err(|why| format!("{name}: {why}"))?;
     println!("ok {name}");
     Ok(())
 }
@@ -68,28 +82,57 @@ impl Peer {
         tool(name, &format!(r#"{{"{argument}":"{said}"}}"#))
     }
 
-    async fn basics(&self, client: &Client) -> Checked {
+    async fn list(&self, client: &Client) -> Checked {
         let tools = client.list_tools().await.map_err(told)?;
-        let listed = [self.echo.0, self.steps.0, self.ask].iter().all(|name| tools.iter().any(|t| t.name == *name));
-        check("list", listed, || format!("{tools:?}"))?;
+        let listed = [self.echo.0, self.steps.0, self.wait.0].iter().all(|name| tools.iter().any(|t| t.name == *name));
+        holds(listed, || format!("{tools:?}"))
+    }
+
+    async fn call(&self, client: &Client) -> Checked {
         let echoed = text(client, self.echo("hé")).await?;
-        check("call", echoed.contains("hé"), || echoed.clone())?;
+        holds(echoed.contains("hé"), || echoed.clone())
+    }
+
+    async fn progress(&self, client: &Client) -> Checked {
         let mut call = client.call(tool(self.steps.0, self.steps.1).progress_buffer(100));
         let mut seen = Vec::new();
         while let Some(report) = call.progress().await {
             seen.push(report.progress);
         }
         call.tool_result().await.map_err(told)?;
-        check("progress", seen.is_sorted_by(|a, b| a < b) && seen.last() == Some(&self.steps.2), || format!("{seen:?}"))
+        holds(seen.is_sorted_by(|a, b| a < b) && seen.last() == Some(&self.steps.2), || format!("{seen:?}"))
     }
 
-    async fn cancellation(&self, client: &Client) -> Checked {
+    async fn cancel(&self, client: &Client) -> Checked {
         let mut call = client.call(tool(self.wait.0, self.wait.1));
         let runs = call.progress().await;
-        check("cancel_mid_call", runs.is_some(), || "it ended before it reported".to_owned())?;
+        holds(runs.is_some(), || "it ended before it reported".to_owned())?;
         call.cancel("enough");
         let end = call.await;
-        check("cancel_settles", matches!(end, Err(CallError::Cancelled { .. })), || format!("{end:?}"))
+        holds(matches!(end, Err(CallError::Cancelled { .. })), || format!("{end:?}"))
+    }
+
+    /// What the server says of the cancellations that its handlers heard.
+    async fn cancelled(client: &Client) -> Checked<u64> {
+        let said = text(client, tool("cancelled", "{}")).await?;
+        said.split(' ').next().and_then(|count| count.parse().ok()).ok_or(said)
+    }
+
+    /// The cancellation as its handler hears it.
+    async fn cancel_is_heard(&self, client: &Client) -> Checked {
+        let before = Self::cancelled(client).await?;
+        self.cancel(client).await?;
+        while Self::cancelled(client).await? <= before {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    async fn basics(&self, client: &Client) -> Checked {
+        checked("list", self.list(client).await)?;
+        checked("call", self.call(client).await)?;
+        checked("progress", self.progress(client).await)?;
+        checked("cancel", self.cancel(client).await)
     }
 
     async fn question(&self, client: &Client, name: &str) -> Checked {
@@ -169,6 +212,12 @@ fn config() -> Config {
 
 async fn run(url: &str, peer: &str) -> Checked {
     let (peer, is_sdk) = match peer {
+        "cells" => return cells(url, Config::default()).await,
+        "legacy" => {
+            let mut config = Config::default();
+            config.calls.eras = Eras::Legacy;
+            return cells(url, config).await;
+        }
         "sdk" => (&SDK, true),
         "everything" => (&EVERYTHING, false),
         other => return Err(format!("no such server: {other}")),
@@ -176,7 +225,6 @@ async fn run(url: &str, peer: &str) -> Checked {
     let client = Client::connect(url, config()).await.map_err(told)?;
     check("comes_up", client.server().is_some(), String::new)?;
     peer.basics(&client).await?;
-    peer.cancellation(&client).await?;
     peer.question(&client, peer.ask).await?;
     peer.many(&client).await?;
     if is_sdk {
@@ -194,10 +242,34 @@ async fn run(url: &str, peer: &str) -> Checked {
     Ok(())
 }
 
+async fn cell(name: &str, run: impl Future<Output = Checked>) {
+    match tokio::time::timeout(CELL, run).await.unwrap_or_else(|_| Err("it hangs".to_owned())) {
+        Ok(()) => println!("{name} ok"),
+        Err(why) => println!("{name} FAILED {}", why.replace('\n', " ")),
+    }
+}
+
+/// One row of the table.
+async fn cells(url: &str, config: Config) -> Checked {
+    let client = match Client::connect(url, config).await {
+        Ok(client) => client,
+        Err(error) => {
+            println!("connect FAILED {}", error.to_string().replace('\n', " "));
+            return Ok(());
+        }
+    };
+    cell("list", SDK.list(&client)).await;
+    cell("call", SDK.call(&client)).await;
+    cell("progress", SDK.progress(&client)).await;
+    cell("cancel", SDK.cancel_is_heard(&client)).await;
+    client.shutdown().await;
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1);
     let (Some(url), Some(peer)) = (arguments.next(), arguments.next()) else {
-        println!("usage: interop_older URL sdk|everything");
+        println!("usage: interop_older URL sdk|everything|cells|legacy");
         return ExitCode::from(2);
     };
     let Ok(runtime) = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build() else {

@@ -311,7 +311,13 @@ fn open<S: Service>(
     }
     let session = sessions.find(&shared.ports.timer, id, &principal).ok_or_else(|| Refused::no_session(None))?;
     let place = shared.limits.listens.take().ok_or_else(|| Refused::no_stream_left(config, None))?;
-    let messages = Standing { stream: LegacyStream::open(session.kernel(), &shared.exchange), _in_use: session };
+    let mut settings = shared.exchange.clone();
+    if principal.is_some() {
+        settings.principal = principal;
+    }
+    let stream = LegacyStream::open(session.kernel(), &shared.service, (&shared.ports, &settings));
+    let stream = stream.map_err(|error| Refused::no_listener_left(config, error))?;
+    let messages = Standing { stream, _in_use: session };
     let exchange = Watched { messages, limits: Arc::clone(&shared.limits), over: false, _place: Some(place) };
     let response = events(shared, Body::events(EventStream::new(exchange, None, config.keep_alive)));
     let takes_over = watch.as_ref().and_then(|watch| watch.takes_over(parts));

@@ -128,6 +128,11 @@ impl Refused {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)
     }
 
+    /// There is no place for a stream of changes: why.
+    pub(super) fn no_listener_left(config: &HttpConfig, error: RpcError) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, None, error).retry_after(config)
+    }
+
     pub(super) fn shutting_down(config: &HttpConfig, id: Option<RequestId>) -> Self {
         let error = RpcError::new(code::OVERLOADED, "this server is shutting down; retry later");
         Self::new(StatusCode::SERVICE_UNAVAILABLE, id, error).retry_after(config)

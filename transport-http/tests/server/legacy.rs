@@ -88,7 +88,7 @@ impl<'a> Client<'a> {
         peer
     }
 
-    fn delete(&self) -> u16 {
+    pub(super) fn delete(&self) -> u16 {
         self.bare("DELETE").head().status
     }
 }
@@ -384,29 +384,6 @@ fn a_server_of_one_era_says_which() {
     assert!(
         Client::open(&legacy, "2025-06-18").answer(&tool(1, "echo", &json!({"text":"old"}))).text().contains("old")
     );
-}
-
-#[test]
-fn changes_reach_the_stream_of_a_session_that_a_get_opened() {
-    let lab = Lab::start();
-    let client = Client::open(&lab, "2025-11-25");
-    let mut stream = client.bare("GET");
-    assert_eq!(stream.head().status, 200);
-    let mut told = move || loop {
-        let chunk = stream.chunk().expect("the stream goes on");
-        if let Some(data) = chunk.lines().find_map(|line| line.strip_prefix("data: ")) {
-            return serde_json::from_str::<Value>(data).expect("JSON");
-        }
-    };
-    lab.hub.tools_changed();
-    assert_eq!(told()["method"], "notifications/tools/list_changed");
-    lab.hub.resource_updated("x:a");
-    assert_eq!(client.answer(&plain(1, "resources/subscribe", &json!({"uri":"x:a"}))).status, 200);
-    lab.hub.resource_updated("x:a");
-    let updated = json!({"jsonrpc":"2.0","method":"notifications/resources/updated","params":{"uri":"x:a"}});
-    assert_eq!(told(), updated);
-    lab.hub.tools_changed();
-    assert_eq!(told()["method"], "notifications/tools/list_changed");
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod limits;
 mod refused;
 mod rules;
 mod security;
+mod session_changes;
 mod shutdown;
 mod streams;
 mod subscriptions;

@@ -35,12 +35,45 @@ struct State {
     handshake: Option<StdArc<Handshake>>,
     level: Option<Level>,
     outstanding: Outstanding<StdArc<Question>>,
-    /// What the service's own listen would hear; none if it has no hub.
+    /// What the service says of changes.
+    offers: Offers,
+    /// What the service's own listen would hear, from the first need on: a client that reads no stream and watches nothing
+    /// costs its hub nothing. It stays when the stream ends, so that the next one tells what changed meanwhile.
     changes: Option<StdArc<Subscription>>,
-    /// Why it does not, if its hub was full.
-    refused: Option<RpcError>,
+    /// The client has read a list while nothing was heard of changes.
+    read: bool,
+    /// Lists that may have changed since they were read.
+    untold: Vec<&'static str>,
+}
+
+/// Of what a service says that it changes.
+#[derive(Clone, Debug, Default)]
+struct Offers {
+    /// The notifications of lists that do.
+    lists: Vec<&'static str>,
     /// Whether it lets single resources be watched.
     watches: bool,
+}
+
+impl Offers {
+    /// What a service that describes itself so offers.
+    fn of(discovered: &str) -> Self {
+        const KINDS: [&str; 3] = ["tools", "prompts", "resources"];
+        const TOLD: [&str; 3] = [
+            "notifications/tools/list_changed",
+            "notifications/prompts/list_changed",
+            "notifications/resources/list_changed",
+        ];
+        let all = members(discovered, &["capabilities"]).and_then(|[all]| members(all?, &KINDS)).unwrap_or_default();
+        let says = |kind: Option<&str>, what| members(kind?, &[what]).map(|[said]| said == Some("true"));
+        let lists = all.into_iter().zip(TOLD).filter(|(kind, _)| says(*kind, "listChanged").unwrap_or_default());
+        let watches = says(all[2], "subscribe").unwrap_or_default();
+        Self { lists: lists.map(|(_, told)| told).collect(), watches }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lists.is_empty() && !self.watches
+    }
 }
 
 /// A request of the server that its client has not answered.
@@ -170,9 +203,10 @@ impl Shared {
             Effect::Begin(_) => {
                 state.handshake = Some(StdArc::clone(&handshake));
                 state.level = None;
+                state.offers = Offers::default();
                 state.changes = None;
-                state.refused = None;
-                state.watches = false;
+                state.read = false;
+                state.untold.clear();
             }
             Effect::Refuse(refusal) => {
                 drop(state);
@@ -183,12 +217,18 @@ impl Shared {
             }
         }
         drop(state);
+        // A client of a link reads all of it from now on; one with many streams may open none for changes.
+        let is_read = came.reader.is_none();
         let discover = Came { method: rpc::method::DISCOVER, params: None, ..came };
         self.admit(engine, now, &handshake, None, discover, |bridge, call, cx| {
             let context = cx.clone();
             bridge.call_once(call, cx, move |bridge, outcome| {
                 let discovered = outcome?;
-                bridge.session().discovered(&discovered, || bridge.listen(&context));
+                bridge.session().state.lock().offers = Offers::of(&discovered);
+                if is_read {
+                    // One that is full refuses what asks for more.
+                    let _in_vain = bridge.session().hear(|| bridge.listen(&context));
+                }
                 bridge.handshake().result(&discovered)
             })
         });
@@ -210,48 +250,89 @@ impl Shared {
                 Err(error) => engine.refuse_request(&came.id, &error),
             },
             Asked::Shared => {
+                self.reads(came.method);
                 self.admit(engine, now, &handshake, level, came, |bridge, call, cx| bridge.serve(call, cx));
             }
-            Asked::Subscribe | Asked::Unsubscribe => match self.watch(asked, &came) {
-                Ok(()) => self.admit(engine, now, &handshake, None, came, move |_, _, _| done()),
-                Err(error) => engine.refuse_request(&came.id, &error),
-            },
+            Asked::Subscribe | Asked::Unsubscribe => {
+                let uri = members(came.params.map_or("{}", RawValue::get), &["uri"]).and_then(|[uri]| text(uri?));
+                let watched = uri.map(|uri| Refetch::Resource { uri: uri.into() });
+                let name: Box<str> = came.method.into();
+                self.admit(engine, now, &handshake, None, came, move |bridge, _, cx| {
+                    match bridge.session().watch(asked, &name, watched, || bridge.listen(&cx)) {
+                        Ok(()) => done(),
+                        Err(error) => Answer::Ready(Err(error)),
+                    }
+                });
+            }
             Asked::Initialize | Asked::Modern => {
                 engine.refuse_request(&came.id, &RpcError::method_not_found(came.method));
             }
         }
     }
 
-    /// What the server says of itself. Whether anything of it changes is asked of one only that says so.
-    fn discovered(&self, discovered: &str, listen: impl FnOnce() -> Result<Option<Subscription>, RpcError>) {
-        let watches = watches(discovered);
-        if !watches && !discovered.contains("\"listChanged\"") {
-            return;
+    /// Subscribes to what the service changes, if it does and that was not done; the error of a hub that is full.
+    fn hear(
+        &self,
+        listen: impl FnOnce() -> Result<Option<Subscription>, RpcError>,
+    ) -> Result<Option<StdArc<Subscription>>, RpcError> {
+        if !self.needs_changes() {
+            return Ok(self.state.lock().changes.clone());
         }
-        let (changes, refused) = match listen() {
-            Ok(changes) => (changes.map(StdArc::new), None),
-            Err(full) => (None, Some(full)),
-        };
+        let Some(changes) = listen()? else { return Ok(None) };
         let mut state = self.state.lock();
-        state.watches = watches;
-        state.refused = refused;
-        let _before = core::mem::replace(&mut state.changes, changes);
+        if state.changes.is_none() && !state.machine.is_closed() {
+            state.changes = Some(StdArc::new(changes));
+            state.untold = if state.read { state.offers.lists.clone() } else { Vec::new() };
+        }
+        Ok(state.changes.clone())
+    }
+
+    /// Whether there are changes that nobody listens for.
+    pub(super) fn needs_changes(&self) -> bool {
+        let state = self.state.lock();
+        state.changes.is_none() && !state.offers.is_empty()
+    }
+
+    /// The stream that tells the client of changes opens: subscribes, by a request of the session's own.
+    pub(super) fn opens<S: Service>(self: &StdArc<Self>, engine: &mut Engine<S>, now: Instant) {
+        let Some(handshake) = self.state.lock().handshake.clone() else { return };
+        let method = rpc::method::LISTEN;
+        let came = Came { id: "stream".into(), method, params: None, key_header: None, reader: None };
+        self.admit(engine, now, &handshake, None, came, |bridge, _, cx| {
+            let heard = bridge.session().hear(|| bridge.listen(&cx));
+            Answer::Ready(heard.map(|_| "{}".into()))
+        });
+    }
+
+    /// The client reads something. What changes of it before it can be told is not forgotten.
+    fn reads(&self, method: &str) {
+        if method.ends_with("/list") {
+            let mut state = self.state.lock();
+            state.read |= state.changes.is_none();
+        }
     }
 
     /// Watches a resource, or does not any more.
-    fn watch(&self, asked: Asked, came: &Came<'_>) -> Result<(), RpcError> {
-        let state = self.state.lock();
-        let changes = state.changes.clone().filter(|_| state.watches);
-        let refused = state.refused.clone().filter(|_| state.watches);
-        drop(state);
-        let changes = changes.ok_or_else(|| refused.unwrap_or_else(|| RpcError::method_not_found(came.method)))?;
-        let uri = members(came.params.map_or("{}", RawValue::get), &["uri"]).and_then(|[uri]| text(uri?));
-        let uri = uri.ok_or_else(|| RpcError::invalid_params("params.uri must be a string, the URI of a resource"))?;
-        let watched = Refetch::Resource { uri: uri.into() };
+    fn watch(
+        &self,
+        asked: Asked,
+        name: &str,
+        watched: Option<Refetch>,
+        listen: impl FnOnce() -> Result<Option<Subscription>, RpcError>,
+    ) -> Result<(), RpcError> {
+        let not_found = || RpcError::method_not_found(name);
+        if !self.state.lock().offers.watches {
+            return Err(not_found());
+        }
+        let no_uri = || RpcError::invalid_params("params.uri must be a string, the URI of a resource");
+        let watched = watched.ok_or_else(no_uri)?;
         if asked == Asked::Unsubscribe {
-            changes.unwatch(watched);
+            if let Some(changes) = &self.state.lock().changes {
+                changes.unwatch(watched);
+            }
             return Ok(());
         }
+        let changes = self.hear(listen)?.ok_or_else(not_found)?;
         Ok(changes.watch(watched)?)
     }
 
@@ -267,6 +348,10 @@ impl Shared {
             let Some(changes) = state.changes.clone() else { return Poll::Pending };
             if state.machine.handle(Event::Change) != Effect::Announce {
                 return Poll::Pending;
+            }
+            if let Some(list) = state.untold.pop() {
+                encode::notification(out, list, "{}");
+                return Poll::Ready(());
             }
             drop(state);
             match ready!(changes.poll_next(cx)) {
@@ -336,13 +421,6 @@ pub(super) fn is_modern(foreign: &Foreign<'_>) -> bool {
         Foreign::Request { error: MetaError::Version(_), method, .. } => method != rpc::method::INITIALIZE,
         Foreign::Request { .. } | Foreign::Notification { .. } | Foreign::Response { .. } | Foreign::Bad(_) => false,
     }
-}
-
-/// Whether a server that describes itself so lets single resources be watched.
-fn watches(discovered: &str) -> bool {
-    let resources = members(discovered, &["capabilities"]).and_then(|[all]| members(all?, &["resources"]));
-    let subscribe = resources.and_then(|[resources]| members(resources?, &["subscribe"]));
-    subscribe == Some([Some("true")])
 }
 
 fn announce(change: &Change, out: &mut Vec<u8>) {

@@ -5,9 +5,14 @@ use alloc::vec::Vec;
 use core::task::{Context, Poll, Waker};
 
 use super::LegacySession;
+use super::session::read_error;
+use crate::kernel::Ports;
 use crate::kernel::engine::ServerConfig;
+use crate::kernel::exchange::Exchange;
+use crate::kernel::service::Service;
 use crate::kernel::shutdown::{Shutdown, Watch};
 use crate::kernel::sync::Mutex;
+use crate::rpc::{self, Body, Message, RpcError};
 
 /// Which stream of a session is the one that is read.
 #[derive(Debug, Default)]
@@ -80,15 +85,24 @@ pub struct LegacyStream {
 }
 
 impl LegacyStream {
-    /// Opens it.
-    #[must_use]
-    pub fn open(session: &StdArc<LegacySession>, config: &ServerConfig) -> Self {
-        Self {
+    /// Opens it. The first one of a session asks the service for its changes.
+    ///
+    /// # Errors
+    /// That of a service that takes no more listeners; the stream that was open before goes on.
+    pub fn open<S: Service>(
+        session: &StdArc<LegacySession>,
+        service: &StdArc<S>,
+        (ports, config): (&Ports, &ServerConfig),
+    ) -> Result<Self, RpcError> {
+        if session.shared.needs_changes() {
+            hear(session, service, (ports, config))?;
+        }
+        Ok(Self {
             stream: session.standing.open(),
             session: StdArc::clone(session),
             watch: Watch::new(config.shutdown.clone()),
             shutdown: config.shutdown.clone(),
-        }
+        })
     }
 
     /// Appends the next messages to `out`, each between `before` and `after`. `None`: it has ended.
@@ -111,6 +125,24 @@ impl LegacyStream {
             out.truncate(start);
         }
         polled.map(|told| told.map(|()| false))
+    }
+}
+
+/// Subscribes the session, by a request of its own.
+fn hear<S: Service>(
+    session: &StdArc<LegacySession>,
+    service: &StdArc<S>,
+    (ports, config): (&Ports, &ServerConfig),
+) -> Result<(), RpcError> {
+    let (service, ports, config) = (StdArc::clone(service), ports.clone(), config.clone());
+    let mut asked = Exchange::begin(service, ports, config, |engine, now| session.shared.opens(engine, now));
+    let mut answer = Vec::new();
+    // A subscription is there at once, or refused at once.
+    let _over = asked.poll_message(&mut Context::from_waker(Waker::noop()), &mut answer);
+    let answer = core::str::from_utf8(&answer).unwrap_or_default();
+    match rpc::parse(answer) {
+        Ok(Message::Response { body: Body::Error(error), .. }) => Err(read_error(error)),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

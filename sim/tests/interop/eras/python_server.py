@@ -1,9 +1,16 @@
-"""A server built with the Python SDK 1, over standard input and output: it speaks the revisions up to 2025-11-25.
+"""A server built with the Python SDK 1: it speaks the revisions up to 2025-11-25.
 
-The tools are those of sim/examples/eras_server.rs.
+usage: python_server.py [http]
+
+It serves on standard input and output, or over HTTP; then it says where in a line on standard error. The tools are those
+of sim/examples/eras_server.rs.
 """
 
+import socket
+import sys
+
 import anyio
+import uvicorn
 from mcp.server.fastmcp import Context, FastMCP
 
 server = FastMCP("python")
@@ -42,5 +49,16 @@ def cancelled() -> str:
     return str(cancellations)
 
 
+def serve() -> None:
+    """Serves over HTTP, on a port that is free."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    print(f"serving http://127.0.0.1:{listener.getsockname()[1]}/mcp", file=sys.stderr, flush=True)
+    config = uvicorn.Config(server.streamable_http_app(), log_level="critical")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
 if __name__ == "__main__":
-    server.run("stdio")
+    if sys.argv[1:] == ["http"]:
+        serve()
+    else:
+        server.run("stdio")

@@ -5,6 +5,7 @@
 //! A new row is one line in [`clients`] or [`servers`], and a program that says `revision NAME`, `list ok`,
 //! `call FAILED why`, `cancel n.a. why`, or `connect FAILED why` if it does not connect at all.
 
+use super::super::compare;
 use super::super::conformance;
 use super::super::context::Context;
 use super::super::served::Served;
@@ -87,6 +88,7 @@ struct Peer {
 pub(super) fn run(cx: &mut Context, python: Tool, rmcp: Tool, home: &Path) -> Result<(), Error> {
     cx.line("cargo build -p mcp-steady-sim --example eras_server")?;
     cx.line("cargo build -p mcp-steady-stdio --example eras_client")?;
+    cx.line("cargo build -p mcp-steady-http --example interop_older")?;
     let tools = tools(cx, python, rmcp, home);
     let ours = cx.workspace.program("examples/eras_server");
     let mut rows = Vec::new();
@@ -103,6 +105,9 @@ pub(super) fn run(cx: &mut Context, python: Tool, rmcp: Tool, home: &Path) -> Re
     }
     for (name, kind, server) in servers(&tools) {
         rows.push(server_row(cx, name, kind, server)?);
+    }
+    for (name, eras, server) in http_servers(cx, &tools)? {
+        rows.push(http_server_row(cx, name, eras, server)?);
     }
     report(cx, &rows)
 }
@@ -195,6 +200,23 @@ fn servers(tools: &Tools) -> Vec<(&'static str, &'static str, Result<Command, St
     ]
 }
 
+/// A row's name, what our client speaks (`cells`: what the server does), and the server's command line.
+type HttpServer = (String, &'static str, Result<Command, String>);
+
+/// The same for our HTTP client. A server that speaks both eras is spoken to in the older one.
+fn http_servers(cx: &mut Context, tools: &Tools) -> Result<Vec<HttpServer>, Error> {
+    let script = Path::new(CLIENTS).join("eras/python_server.py");
+    let python = tools.python_1.clone().map(|venv| Command::new(venv).arg(script).args(["http"]));
+    let mut servers = vec![("Python 1.30.0".to_string(), "cells", python)];
+    let both = compare::peers(cx)?;
+    for name in ["rmcp 3.11.0", "Python 2.3.0"] {
+        let server = both.iter().find(|(there, _)| *there == name).map(|(_, server)| server.clone());
+        let server = server.ok_or_else(|| "see above".to_string());
+        servers.push((format!("{name}; our client legacy only"), "legacy", server));
+    }
+    Ok(servers)
+}
+
 fn client_row(
     cx: &mut Context,
     peer: &Peer,
@@ -258,6 +280,19 @@ fn server_row(cx: &mut Context, name: &'static str, kind: &str, server: Result<C
         Ok(server) => cx.attempt(&server.behind(client))?.stdout,
     };
     Ok(row(name.to_string(), "server", "stdio", Wants::All(None), &said))
+}
+
+fn http_server_row(cx: &mut Context, name: String, eras: &str, server: Result<Command, String>) -> Result<Row, Error> {
+    let client = Command::new(cx.workspace.program("examples/interop_older"));
+    let served = server.and_then(|server| {
+        cx.announce(&server.to_string());
+        Served::start(&server).map_err(|why| why.to_string())
+    });
+    let said = match &served {
+        Err(why) => format!("connect FAILED it cannot be had: {}", why.replace('\n', " ")),
+        Ok(served) => cx.attempt(&client.arg(&served.url).args([eras]))?.stdout,
+    };
+    Ok(row(name, "server", "HTTP", Wants::All(None), &said))
 }
 
 /// What a program said, as a row of the table.
