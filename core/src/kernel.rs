@@ -9,6 +9,9 @@
 //! [`Connection`] is the loop of a multiplexed link (stdio); [`Exchange`] is one HTTP request. Both wrap the same engine.
 //! [`Link`], [`Timer`] and [`Spawn`] are what a transport, or the simulator, implements. Lock order: slot, then
 //! queue, then cell.
+//!
+//! Subscribers (feature `tracing`) and recorders (feature `metrics`) are called under these locks. They must not come back:
+//! no [`Stats::snapshot`], no [`Context`], nothing of a [`client`].
 
 mod alarm;
 mod cells;

@@ -5,12 +5,14 @@
 
 pub mod encode;
 mod error;
+mod level;
 mod message;
 mod meta;
 mod notice;
 pub(crate) mod scan;
 
 pub use error::{RpcError, code};
+pub use level::Level;
 #[cfg(feature = "std")]
 pub(crate) use message::request_id;
 pub use message::{BadMessage, Body, MAX_ID_BYTES, Message, parse, parse_with_params, parse_within};

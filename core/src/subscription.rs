@@ -84,7 +84,9 @@ pub struct Config {
     /// starts them over.
     pub stable_after: Duration,
     /// How long an open stream may stay without any sign of life before it is given up and asked for again (T1). At least
-    /// a nanosecond. Default `None`: for ever, for links on which a server that has nothing to say says nothing.
+    /// a nanosecond. Default `None`: for ever, for links on which a server that has nothing to say says nothing. The kernel
+    /// takes whole messages of the link for signs of life. A transport that hears less than a message, as the comments of an
+    /// HTTP stream are, has a limit of its own for that: set the HTTP client's `listen_silence` instead.
     pub liveness: Option<Duration>,
     /// Whether to subscribe again after the server ended the subscription gracefully (L4). Default false.
     pub reopen_after_end: bool,

@@ -231,7 +231,7 @@ impl<S: Service, L: Link> Connection<S, L> {
                 && let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit)
             {
                 self.drains_since = Some(now);
-                self.engine.drain(now);
+                self.engine.drain();
             }
             let read = self.read(cx)?;
             let now = self.engine.ports.timer.now();

@@ -13,7 +13,7 @@ use super::slot::{CancelReason, Slot, Standing};
 use super::sync::Arc;
 use crate::id::{ProgressToken, RequestId};
 use crate::progress::Progress;
-use crate::rpc::{encode, method};
+use crate::rpc::{Level, encode, members, method, text};
 use crate::time::Instant;
 
 /// The request was cancelled, its client is gone, or its deadline ran out: nobody waits for the answer.
@@ -39,6 +39,7 @@ pub struct Context {
     pub(super) timer: StdArc<dyn Timer>,
     pub(super) token: Option<StdArc<ProgressToken>>,
     pub(super) principal: Option<StdArc<str>>,
+    pub(super) log_level: Option<Level>,
     pub(super) listen: bool,
 }
 
@@ -65,6 +66,12 @@ impl Context {
     #[must_use]
     pub const fn wants_progress(&self) -> bool {
         self.token.is_some()
+    }
+
+    /// From which level on the client wants log messages for this request (rule M11); `None`: it asked for none.
+    #[must_use]
+    pub const fn log_level(&self) -> Option<Level> {
+        self.log_level
     }
 
     /// When the server's own maximum for this request runs out.
@@ -149,19 +156,29 @@ impl Context {
     }
 
     /// Sends a notification that belongs to this request, on the way that its answer will take: what a listen is for, or a
-    /// log message that the request asked for (rule M11). It waits for room, and is never dropped, unless it is progress or
-    /// a log message on a listen, where neither may travel (rule L6). `params` is JSON text.
+    /// log message. It waits for room, and is never dropped. `params` is JSON text.
+    ///
+    /// Three are not sent: progress, which [`report`](Self::report) and [`report_all`](Self::report_all) keep in order (rule
+    /// P2); a log message below the level that the request [asked for](Self::log_level), or on one that asked for none
+    /// (rule M11); any log message on a listen (rule L6).
     ///
     /// # Errors
     /// [`Cancelled`] if nobody waits for the answer any more.
     pub async fn notify(&self, name: &str, params: &str) -> Result<(), Cancelled> {
-        if self.listen && [method::PROGRESS, method::MESSAGE].contains(&name) {
+        if name == method::PROGRESS || (name == method::MESSAGE && !self.wants_log(params)) {
             return self.checkpoint().await;
         }
         let mut body = Vec::new();
         encode::notification(&mut body, name, params);
         let queued = poll_fn(|cx| self.slot.poll_notify(cx, &body)).await;
         if queued { self.is_cancelled().map_or(Ok(()), Err) } else { self.checkpoint().await }
+    }
+
+    /// Whether a log message may go to this request. One whose level cannot be read is above all of them.
+    fn wants_log(&self, params: &str) -> bool {
+        let Some(asked) = self.log_level.filter(|_| !self.listen) else { return false };
+        let level = members(params, &["level"]).and_then(|[level]| text(level?));
+        level.and_then(|name| Level::of(&name)).is_none_or(|level| level >= asked)
     }
 
     /// Runs `section` to its end although the request may be cancelled meanwhile: a cancellation that arrives in it is

@@ -14,7 +14,7 @@ use super::Ports;
 use super::context::Context;
 use super::exchange::Request;
 use super::foreign::Foreign;
-use super::handler::{HandlerTask, Run};
+use super::handler::{BlockingTask, HandlerTask, Run};
 use super::port::BadFrame;
 use super::queue::OutboundQueue;
 use super::service::{Answer, Call, Service};
@@ -250,7 +250,7 @@ impl<S: Service> Engine<S> {
     ) {
         let Request { id, method, params, meta, read, key_header } = request;
         let method = &*method;
-        let RequestMeta { progress_token: token, .. } = meta;
+        let RequestMeta { progress_token: token, log_level, .. } = meta;
         let listen = method == method::LISTEN;
         let start = Start { id: id.clone(), token: token.clone(), listen };
         let (queue, transport) = (&self.queue, self.config.network_transport);
@@ -279,6 +279,7 @@ impl<S: Service> Engine<S> {
             slot: Arc::clone(&slot),
             timer: StdArc::clone(&self.ports.timer),
             token: token.filter(|_| !listen).map(StdArc::new),
+            log_level,
             listen,
             principal: self.principal.clone(),
         };
@@ -302,14 +303,8 @@ impl<S: Service> Engine<S> {
             }
             Ok(Answer::Listen(subscription)) => self.listen(handle, &run, subscription),
             Ok(Answer::Blocking(job)) => {
-                self.ports.spawn.spawn_blocking(Box::new(move || {
-                    // It may have waited for a thread longer than anybody waits for it.
-                    if run.slot.reason().is_some() {
-                        return;
-                    }
-                    let outcome = run.guard(job).unwrap_or_else(Err);
-                    run.complete(&outcome);
-                }));
+                let task = BlockingTask::new(job, run);
+                self.ports.spawn.spawn_blocking(Box::new(move || task.run()));
                 self.coordinator.arm_deadline(handle);
             }
         }
@@ -406,7 +401,8 @@ impl<S: Service> Engine<S> {
                 drop(self.coordinator.release(handle));
             }
         });
-        any | self.pull_into(room, encode)
+        // One of a listen in each batch: answers that fill every batch keep none of them waiting for good.
+        any | self.pull_into(room.max(1), encode)
     }
 }
 
@@ -419,28 +415,22 @@ impl<S> Engine<S> {
     }
 
     /// Admits nothing more, and ends the open listens, which would go on for ever (rules C5 and L4).
-    pub(super) fn drain(&mut self, now: Instant) {
+    pub(super) fn drain(&mut self) {
         self.coordinator.drain();
         let handles: Vec<Handle> = self.coordinator.handles().collect();
-        for handle in handles {
+        for handle in handles.into_iter().filter(|handle| self.coordinator.is_listen(*handle)) {
             // One of the hub's ends after what it owes.
             if !self.listens.drain(handle) {
-                self.end_listen(now, handle);
+                self.listens.end(handle);
             }
         }
-    }
-
-    fn end_listen(&mut self, now: Instant, handle: Handle) {
-        let Ok(end) = self.coordinator.end_listen(now, handle) else { return };
-        let mut body = Vec::new();
-        // The final result says it already: without a place for the notification the listen has ended all the same.
-        let _placed = end.cancellation.encode(self.transport, &mut body) && self.queue.refuse(body);
+        self.end_listens();
     }
 
     /// Answers whatever is still in flight with an error: the time to finish is over.
     pub(super) fn cut(&mut self, now: Instant) {
         let error = RpcError::new(code::OVERLOADED, Refusal::Closed.to_string());
-        self.listens.close_all();
+        self.end_rest();
         let handles: Vec<Handle> = self.coordinator.handles().collect();
         for handle in handles {
             let failed = |slot: &mut Arc<Slot>| slot.fail(now, &error, CancelReason::Shutdown);

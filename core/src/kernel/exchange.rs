@@ -78,7 +78,7 @@ impl<S: Service> Exchange<S> {
         let now = engine.ports.timer.now();
         let watch = Watch::new(engine.config.shutdown.clone());
         if engine.config.shutdown.is_draining() {
-            engine.drain(now);
+            engine.drain();
         }
         receive(&mut engine, now);
         Self { engine, alarm: Alarm::default(), watch, over: false }
@@ -123,8 +123,8 @@ impl<S: Service> Exchange<S> {
         loop {
             let now = self.engine.ports.timer.now();
             let Engine { ports, config, .. } = &self.engine;
-            if let Some(now) = self.watch.is_drained(&ports.timer, config.shutdown_limit) {
-                self.engine.drain(now);
+            if self.watch.is_drained(&ports.timer, config.shutdown_limit).is_some() {
+                self.engine.drain();
             }
             if self.watch.is_cut(now) {
                 self.engine.cut(now);

@@ -138,12 +138,52 @@ impl Drop for HandlerTask {
         if self.future.is_some() {
             // The executor gave it up. The request must not wait for its deadline for that; if it is over, this is nothing.
             self.drop_future();
-            self.run.complete(&Err(RpcError::internal("the handler was dropped before it answered")));
+            self.run.complete(&Err(dropped()));
         }
         if let Some(key) = self.waiter {
             self.run.slot.forget_waiter(key);
         }
     }
+}
+
+type Job = Box<dyn FnOnce() -> Outcome + Send>;
+
+/// A handler that blocks its thread, on its way to one.
+pub(super) struct BlockingTask {
+    /// `None` once it runs.
+    job: Option<Job>,
+    run: Run,
+}
+
+impl BlockingTask {
+    pub(super) const fn new(job: Job, run: Run) -> Self {
+        Self { job: Some(job), run }
+    }
+
+    pub(super) fn run(mut self) {
+        // It may have waited for a thread longer than anybody waits for it.
+        if self.run.slot.reason().is_none()
+            && let Some(job) = self.job.take()
+        {
+            let outcome = self.run.guard(job).unwrap_or_else(Err);
+            self.run.complete(&outcome);
+        }
+    }
+}
+
+impl Drop for BlockingTask {
+    fn drop(&mut self) {
+        if let Some(job) = self.job.take() {
+            // The executor gave it up unrun, or nobody waits for it any more and this is nothing.
+            let _panic = self.run.guard(|| drop(job));
+            self.run.complete(&Err(dropped()));
+        }
+    }
+}
+
+/// The answer in the place of a handler that its executor gave up.
+fn dropped() -> RpcError {
+    RpcError::internal("the handler was dropped before it answered")
 }
 
 pub(super) fn panic_text(panic: &(dyn Any + Send)) -> Box<str> {

@@ -188,6 +188,7 @@ impl Hub {
     /// # Errors
     /// [`BadState`].
     pub fn task_changed(&self, owner: Option<&str>, id: &str, state: &str) -> Result<(), BadState> {
+        let state = state.trim_start();
         let [None] = members(state, &["_meta"]).ok_or(BadState)? else { return Err(BadState) };
         self.publish(&topic::task_key(owner, id), Some(state));
         Ok(())

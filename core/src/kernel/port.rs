@@ -136,6 +136,7 @@ pub trait Spawn: Send + Sync {
     /// Runs a future to its end, on its own.
     fn spawn(&self, task: BoxFuture<()>);
 
-    /// Runs a job that blocks its thread, away from the threads that run futures.
+    /// Runs a job that blocks its thread, away from the threads that run futures. One that cannot be run is dropped, and its
+    /// request is answered with an error then.
     fn spawn_blocking(&self, job: Box<dyn FnOnce() + Send>);
 }

@@ -11,7 +11,7 @@ use core::task::{Context, Poll, Waker};
 use super::cells::Cells;
 use super::mutant;
 use super::signals::{Gates, Signals};
-use super::sync::{Mutex, MutexGuard};
+use super::sync::{Mutex, MutexGuard, wait};
 use crate::outbound::{Batch, Config, Handle, Item, Lost, Outbound, Popped, Pushed, Refused, SendPermit};
 
 /// The shared outbound buffer of one connection or exchange.
@@ -154,6 +154,11 @@ impl OutboundQueue {
         self.push(|state| state.outbound.refuse(body))
     }
 
+    /// Queues what may not come before the finals that are there: not while one waits for room. `false`: no place.
+    pub(super) fn refuse_behind_finals(&self, body: Vec<u8>) -> bool {
+        self.push(|state| state.backlog.is_empty() && state.outbound.refuse(body))
+    }
+
     /// Forgets what waits for a cancelled request; see [`Outbound::purge`].
     pub fn purge(&self, handle: Handle) {
         let mut state = self.settled(handle);
@@ -222,8 +227,8 @@ impl OutboundQueue {
         if !state.outbound.is_empty() || state.signals.are_urgent() {
             return Poll::Ready(());
         }
-        let mut state = self.state.keep(state, "park-outside-lock");
-        state.consumer = Some(cx.waker().clone());
+        let state = self.state.keep(state, "park-outside-lock");
+        wait(state, cx, |state| &mut state.consumer);
         Poll::Pending
     }
 
@@ -326,11 +331,10 @@ fn wake(wakers: Vec<Waker>) {
 mod tests {
     use super::*;
     extern crate std;
+    use crate::outbound::{Coalesce, RETAINED};
     use alloc::format;
     use alloc::string::String;
     use proptest::prelude::*;
-
-    use crate::outbound::{Coalesce, RETAINED};
 
     #[derive(Clone, Copy, Debug)]
     enum Op {

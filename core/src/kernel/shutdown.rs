@@ -120,9 +120,12 @@ impl Registration {
         let known = self.registered.as_ref().is_some_and(|(_, known)| known.will_wake(waker));
         if !known || self.shutdown.stage() > told {
             let mut watchers = self.shutdown.0.watchers.lock();
-            let key = self.registered.take().map_or(watchers.next, |(key, _)| key);
+            let key = self.registered.as_ref().map_or(watchers.next, |(key, _)| *key);
             watchers.next = watchers.next.max(key + 1);
-            watchers.wakers.insert(key, waker.clone());
+            let old = watchers.wakers.insert(key, waker.clone());
+            drop(watchers);
+            // Not under the lock: what ends with a waker may be a task that waits here.
+            drop(old);
             self.registered = Some((key, waker.clone()));
         }
         early.unwrap_or_else(|| self.shutdown.stage())

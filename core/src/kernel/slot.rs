@@ -272,16 +272,24 @@ impl Slot {
         let mut state = self.state.lock();
         // Between a cancellation and its explanation the request is over without a reason yet: those who wait for the
         // reason must be registered then too.
-        state.register(key, waker);
-        match state.over_at {
+        let old = state.register(key, waker);
+        let standing = match state.over_at {
             Some(_) if state.shields > 0 => Standing::Shielded,
             Some(at) => Standing::Over(at),
             None => Standing::InFlight,
-        }
+        };
+        drop(state);
+        // Not under the lock: what ends with a waker may be a task that holds this very request.
+        drop(old);
+        standing
     }
 
     pub(super) fn forget_waiter(&self, key: u64) {
-        self.state.lock().waiters.retain(|(waiter, _)| *waiter != key);
+        let mut state = self.state.lock();
+        let at = state.waiters.iter().position(|(waiter, _)| *waiter == key);
+        let gone = at.map(|at| state.waiters.swap_remove(at));
+        drop(state);
+        drop(gone);
     }
 
     pub(super) fn shield(&self) {
@@ -291,10 +299,14 @@ impl Slot {
     pub(super) fn unshield(&self, now: Instant) {
         let mut state = self.state.lock();
         state.shields = state.shields.saturating_sub(1);
-        // The grace period starts at the end of the section, so that the handler can act on what it did in it. Whoever
-        // keeps the period is told, since a handler that now waits for something else would not be polled again.
-        if state.shields == 0 && core::mem::take(&mut state.ended_shielded) {
-            state.over_at = Some(now);
+        // Whoever keeps the grace period is told, since a handler that now waits for something else would not be polled
+        // again, and an alarm that rang inside of the section rings no more.
+        if state.shields == 0 && state.over_at.is_some() {
+            // The period starts at the end of the section in which the request ended, so that the handler can act on what
+            // it did in it. A section that began later only puts the drop off.
+            if core::mem::take(&mut state.ended_shielded) {
+                state.over_at = Some(now);
+            }
             let waiters = core::mem::take(&mut state.waiters);
             drop(state);
             wake(waiters);
@@ -376,16 +388,18 @@ impl State {
         }
     }
 
-    fn register(&mut self, key: &mut Option<u64>, waker: &Waker) {
+    /// The waker that this one replaces, to be dropped without the lock.
+    #[must_use]
+    fn register(&mut self, key: &mut Option<u64>, waker: &Waker) -> Option<Waker> {
         let known = key.and_then(|key| self.waiters.iter_mut().find(|(waiter, _)| *waiter == key));
         if let Some((_, stored)) = known {
-            stored.clone_from(waker);
-            return;
+            return (!stored.will_wake(waker)).then(|| core::mem::replace(stored, waker.clone()));
         }
         let fresh = self.next_waiter;
         self.next_waiter += 1;
         *key = Some(fresh);
         self.waiters.push((fresh, waker.clone()));
+        None
     }
 }
 

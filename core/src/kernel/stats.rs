@@ -120,7 +120,8 @@ fn emit_marks(counters: &ServerCounters) {
     emit_mark("mcp_steady_queue_high_bytes", counters.queue_high_bytes);
 }
 
-/// A handle on what is counted: clones share it. Put one into [`ServerConfig::stats`](super::ServerConfig::stats) and keep
+/// A handle on what is counted: clones share it. With the feature `metrics` the recorder is told under the lock of this
+/// handle, and must not look at it. Put one into [`ServerConfig::stats`](super::ServerConfig::stats) and keep
 /// a clone.
 #[derive(Clone, Debug, Default)]
 pub struct Stats(Arc<Mutex<ServerCounters>>);

@@ -15,6 +15,7 @@ pub(crate) use loom::sync::{
 /// Holds what is made once; no model looks into it.
 pub(super) use std::sync::OnceLock;
 
+use core::task::{Context, Waker};
 use std::sync::atomic::AtomicU64 as Untracked;
 
 /// A number that threads add to and no model looks into.
@@ -82,4 +83,16 @@ impl<T> Mutex<T> {
         drop(guard);
         self.lock()
     }
+}
+
+/// Registers the task of `cx` as the one that waits. The waker before is dropped without the lock: a task that ends with it
+/// may hold what is locked.
+pub(super) fn wait<S>(
+    mut state: MutexGuard<'_, S>,
+    cx: &Context<'_>,
+    waker: impl FnOnce(&mut S) -> &mut Option<Waker>,
+) {
+    let old = waker(&mut state).replace(cx.waker().clone());
+    drop(state);
+    drop(old);
 }

@@ -3,6 +3,7 @@
 use alloc::string::String;
 
 use super::Handshake;
+pub use crate::rpc::Level;
 use crate::rpc::PROTOCOL_VERSION;
 use crate::rpc::scan::{MAX_NESTING, Name, Scanner};
 
@@ -13,53 +14,6 @@ const OURS: [&str; 4] = [
     "io.modelcontextprotocol/clientInfo",
     "io.modelcontextprotocol/logLevel",
 ];
-
-/// From which level on a client wants log messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(clippy::exhaustive_enums, reason = "the levels of syslog")]
-pub enum Level {
-    /// For those who look for a fault.
-    Debug,
-    /// What happens.
-    Info,
-    /// What happens and matters.
-    Notice,
-    /// Not as it should be.
-    Warning,
-    /// Something failed.
-    Error,
-    /// Something that is needed failed.
-    Critical,
-    /// Somebody must act at once.
-    Alert,
-    /// Nothing works.
-    Emergency,
-}
-
-impl Level {
-    const ALL: [(Self, &'static str); 8] = [
-        (Self::Debug, "debug"),
-        (Self::Info, "info"),
-        (Self::Notice, "notice"),
-        (Self::Warning, "warning"),
-        (Self::Error, "error"),
-        (Self::Critical, "critical"),
-        (Self::Alert, "alert"),
-        (Self::Emergency, "emergency"),
-    ];
-
-    /// The level of this name.
-    #[must_use]
-    pub fn of(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(_, known)| *known == name).map(|(level, _)| *level)
-    }
-
-    /// Its name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(level, _)| *level == self).map_or("debug", |(_, name)| name)
-    }
-}
 
 /// The parameters of a request of this session with the metadata of the modern revision. Members of the client's own stay
 /// as they came (rule M10); those that only the session may say are replaced. `None` if they are no object.
@@ -175,13 +129,5 @@ mod tests {
         for bad in ["[]", "7", r#"{"_meta":7}"#, r#"{"_meta":{},"_meta":{}}"#] {
             assert_eq!(params(&handshake(), None, Some(bad)), None, "{bad}");
         }
-    }
-
-    #[test]
-    fn levels_have_the_names_of_syslog() {
-        for (level, name) in Level::ALL {
-            assert_eq!((Level::of(name), level.name()), (Some(level), name));
-        }
-        assert_eq!(Level::of("verbose"), None);
     }
 }

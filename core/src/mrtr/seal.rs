@@ -108,7 +108,8 @@ impl<'a> Binding<'a> {
         let [name, uri, arguments] = members(params, &["name", "uri", "arguments"]).ok_or(BindingError::Params)?;
         let named = if method == "resources/read" { uri } else { name };
         let name = named.and_then(text).ok_or(BindingError::Params)?;
-        let arguments = canonical_arguments(arguments.unwrap_or("{}"), &[])?;
+        // As a tool reads them: null is none.
+        let arguments = canonical_arguments(arguments.filter(|json| *json != "null").unwrap_or("{}"), &[])?;
         Ok(Self { principal, method, name, arguments })
     }
 }

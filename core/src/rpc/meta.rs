@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use super::message::request_id;
 use super::scan::{Fault, Found, MAX_NESTING, Scanner, text};
-use super::{PROTOCOL_VERSION, RpcError, method};
+use super::{Level, PROTOCOL_VERSION, RpcError, method};
 use crate::id::ProgressToken;
 
 /// The protocol's own members of `params._meta`. Others stay where they are, in the raw parameters.
@@ -20,6 +20,8 @@ pub struct RequestMeta<'a> {
     pub client_capabilities: &'a str,
     /// The token under which the client asks for progress.
     pub progress_token: Option<ProgressToken>,
+    /// From which level on the client wants log messages for this request; what is no level counts as none (rule M11).
+    pub log_level: Option<Level>,
 }
 
 /// Why a request is refused before its method is looked at.
@@ -43,8 +45,12 @@ impl From<MetaError> for RpcError {
     }
 }
 
-const META: [&str; 3] =
-    ["io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities", "progressToken"];
+const META: [&str; 4] = [
+    "io.modelcontextprotocol/protocolVersion",
+    "io.modelcontextprotocol/clientCapabilities",
+    "progressToken",
+    "io.modelcontextprotocol/logLevel",
+];
 
 const CALL: [&str; 2] = ["name", "arguments"];
 
@@ -52,7 +58,7 @@ const CALL: [&str; 2] = ["name", "arguments"];
 #[derive(Clone, Debug, Default)]
 pub struct Params<'a> {
     /// The members of `_meta`, where that is an object.
-    meta: Option<Found<'a, 3>>,
+    meta: Option<Found<'a, 4>>,
     /// How often `_meta` stands.
     metas: usize,
     /// The version of `initialize`, the handshake of older revisions.
@@ -132,7 +138,7 @@ fn check<'a>(request_method: &str, params: &Params<'a>) -> Result<RequestMeta<'a
     if meta.twice {
         return Err(MALFORMED_META);
     }
-    let [version, client_capabilities, progress_token] = meta.values;
+    let [version, client_capabilities, progress_token, log_level] = meta.values;
     let version = text(version.ok_or(MISSING_VERSION)?).ok_or(MALFORMED_META)?;
     let client_capabilities = client_capabilities.filter(|json| json.starts_with('{')).ok_or(MISSING_CAPABILITIES)?;
     if version != PROTOCOL_VERSION {
@@ -142,7 +148,8 @@ fn check<'a>(request_method: &str, params: &Params<'a>) -> Result<RequestMeta<'a
         None => None,
         Some(token) => Some(ProgressToken(request_id(token).ok_or(BAD_TOKEN)?)),
     };
-    Ok(RequestMeta { protocol_version: version, client_capabilities, progress_token })
+    let log_level = log_level.and_then(text).and_then(|name| Level::of(&name));
+    Ok(RequestMeta { protocol_version: version, client_capabilities, progress_token, log_level })
 }
 
 /// A version as it is echoed: a refusal must stay small, whatever it refuses.

@@ -99,6 +99,81 @@ fn a_section_that_cannot_be_cancelled_ends_first_and_the_grace_period_starts_the
 }
 
 #[test]
+fn a_section_that_begins_after_the_cancellation_puts_the_drop_off_and_does_not_prevent_it() {
+    // The first section is open at the cancellation or not; the second one spans the end of the grace period.
+    for first_is_open in [false, true] {
+        let (drops, work, commit) = (Drops::default(), Door::default(), Door::default());
+        let (held, worked, committed) = (drops.clone(), work.clone(), commit.clone());
+        let mut server = Server::new(config(), move |_, cx| {
+            let (guard, worked, committed) = (held.guard(), worked.passed(), committed.passed());
+            Answer::later(async move {
+                let _guard = guard;
+                if first_is_open {
+                    cx.uncancellable(worked).await;
+                } else {
+                    worked.await;
+                }
+                cx.uncancellable(committed).await;
+                pending().await
+            })
+        });
+        server.send(request(1, "commit"));
+        server.send(cancel(1));
+        server.at(ms(900));
+        work.open();
+        server.run();
+        server.at(ms(60_000));
+        assert_eq!(drops.count(), 0, "not dropped inside of the section");
+        commit.open();
+        server.run();
+        assert_eq!((drops.count(), server.world.running()), (1, 0), "its time was over: {first_is_open}");
+        assert_eq!(server.received(), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_blocking_job_that_is_dropped_unrun_is_answered() {
+    let drops = Drops::default();
+    let held = drops.clone();
+    let mut server = Server::new(config(), move |call, _| {
+        let guard = held.guard();
+        let bomb = match &*call.method {
+            "bomb" => Some(Bomb),
+            _ => None,
+        };
+        Answer::blocking(move || {
+            let _held = (&guard, &bomb);
+            ok()
+        })
+    });
+    server.send(request(1, "work"));
+    server.send(request(2, "bomb"));
+    server.send(request(3, "work"));
+    server.send(cancel(3));
+    server.world.drop_jobs();
+    assert_eq!(server.received(), ["1 error -32603", "2 error -32603"]);
+    assert_eq!(drops.count(), 3);
+    // One that nobody waits for is not run, and does no harm either.
+    server.send(request(4, "bomb"));
+    server.send(cancel(4));
+    server.world.run_jobs();
+    assert_eq!(server.received(), Vec::<String>::new());
+    server.send(request(5, "work"));
+    server.world.run_jobs();
+    assert_eq!(server.received(), ["5 ok"]);
+    assert_eq!(drops.count(), 5);
+}
+
+/// Its destructor panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+#[test]
 fn a_completion_of_a_section_after_the_cancellation_is_silent() {
     let door = Door::default();
     let passed = door.clone();

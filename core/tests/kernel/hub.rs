@@ -19,13 +19,13 @@ use super::{Fun, Server, brief, cancel, ms, ok, request};
 const ID: &str = "io.modelcontextprotocol/subscriptionId";
 
 /// A listen request for this filter. It asks for progress too, which it must not get.
-fn listen(id: impl Into<Value>, notifications: &Value) -> String {
+pub(super) fn listen(id: impl Into<Value>, notifications: &Value) -> String {
     let mut request: Value = serde_json::from_str(&request(id, method::LISTEN)).expect("JSON");
     request["params"]["notifications"] = notifications.clone();
     request.to_string()
 }
 
-fn serve(hub: &Hub, config: ServerConfig) -> Server {
+pub(super) fn serve(hub: &Hub, config: ServerConfig) -> Server {
     let hub = hub.clone();
     Server::new(config, move |call, cx| match &*call.method {
         method::LISTEN => hub.listen(&call, &cx),
@@ -34,12 +34,12 @@ fn serve(hub: &Hub, config: ServerConfig) -> Server {
 }
 
 /// What was received, in short: `1 ack {…}`, `1 tools/list_changed`, `1 resources/updated a`, or as others are.
-fn told(server: &mut Server) -> Vec<String> {
+pub(super) fn told(server: &mut Server) -> Vec<String> {
     server.run();
     server.world.lines().iter().map(|line| tell(line)).collect()
 }
 
-fn tell(line: &str) -> String {
+pub(super) fn tell(line: &str) -> String {
     let message: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
     let params = &message["params"];
     let id = &params["_meta"][ID];

@@ -10,6 +10,8 @@ mod handlers;
 mod hub;
 mod input;
 mod legacy;
+mod listens;
+mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;
@@ -20,6 +22,7 @@ mod silence;
 mod stats;
 #[cfg(feature = "tracing")]
 mod trace;
+mod wakers;
 mod worker;
 
 use std::future::Future;

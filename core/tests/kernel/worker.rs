@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::Duration;
 
 use steady_core::kernel::tasks::{
@@ -17,13 +18,20 @@ use super::support::{Driven, World};
 struct Busy {
     claims: Arc<AtomicU32>,
     refusals: Arc<AtomicU32>,
+    released: Arc<AtomicU32>,
     lost: u32,
+    /// How many tasks there are.
+    tasks: Option<u32>,
     ended: Arc<Mutex<Option<TaskEnd>>>,
 }
 
 impl TaskQueue for Busy {
     fn claim(&self, operations: &[&str], owner: &str, lease: Duration) -> Stored<Option<Claim>> {
-        if self.ended.lock().expect("no panic").is_some() {
+        let none_waits = match self.tasks {
+            Some(tasks) => self.claims.load(Ordering::SeqCst) >= tasks,
+            None => self.ended.lock().expect("no panic").is_some(),
+        };
+        if none_waits {
             return Box::pin(async { Ok(None) });
         }
         let epoch = self.claims.fetch_add(1, Ordering::SeqCst) + 1;
@@ -57,6 +65,7 @@ impl TaskQueue for Busy {
     }
 
     fn release(&self, _: &Lease) -> Stored<()> {
+        self.released.fetch_add(1, Ordering::SeqCst);
         Box::pin(async { Ok(()) })
     }
 
@@ -95,10 +104,59 @@ fn a_task_that_lost_too_many_leases_fails_and_one_that_was_given_back_often_does
             .on("pack", |_| async move { Ok(Reply::text("packed")) });
         let timer = Arc::clone(&timer);
         let mut running = Driven::new(async move { worker.run_one(&timer).await });
-        assert_eq!(running.turn(), Some(std::task::Poll::Ready(Ok(true))));
+        assert_eq!(running.turn(), Some(Poll::Ready(Ok(true))));
         store.ended.lock().expect("no panic").take()
     };
     assert!(matches!(end_of(15, 100), Some(TaskEnd::Complete(_))), "its lease is the 116th");
     let Some(TaskEnd::Fail(error)) = end_of(16, 0) else { panic!("it goes on for ever") };
     assert!(error.contains("lost 16 workers"), "{error}");
+}
+
+#[test]
+fn a_worker_hears_that_it_is_to_stop_between_two_tasks_whose_handlers_never_wait() {
+    let store = Busy { tasks: Some(100), ..Busy::default() };
+    let worker = Worker::new(store.clone(), "worker", WorkerConfig::default())
+        .on("pack", |_| async move { Ok(Reply::text("packed")) });
+    let timer: Arc<dyn Timer> = Arc::new(World::default());
+    let claims = Arc::clone(&store.claims);
+    let stop =
+        std::future::poll_fn(move |_| if claims.load(Ordering::SeqCst) >= 3 { Poll::Ready(()) } else { Poll::Pending });
+    let mut running = Driven::new(async move { worker.run(&timer, stop).await });
+    assert_eq!(running.turn(), Some(Poll::Ready(())));
+    assert_eq!(store.claims.load(Ordering::SeqCst), 3, "the others wait for another worker");
+}
+
+/// Its destructor panics.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("in a destructor");
+    }
+}
+
+#[test]
+fn a_handler_whose_destructor_panics_does_not_take_its_worker_along() {
+    // The one is given up, the other has ended.
+    for (ends, released) in [(false, 1), (true, 0)] {
+        let store = Busy::default();
+        let worker = Worker::new(store.clone(), "worker", WorkerConfig::default()).on("pack", move |_| async move {
+            let _bomb = Bomb;
+            if !ends {
+                std::future::pending::<()>().await;
+            }
+            Ok(Reply::text("packed"))
+        });
+        let timer: Arc<dyn Timer> = Arc::new(World::default());
+        let claims = Arc::clone(&store.claims);
+        let stop =
+            std::future::poll_fn(
+                move |_| {
+                    if claims.load(Ordering::SeqCst) > 0 { Poll::Ready(()) } else { Poll::Pending }
+                },
+            );
+        let mut running = Driven::new(async move { worker.run(&timer, stop).await });
+        assert_eq!(running.turn(), Some(Poll::Ready(())), "{ends}");
+        assert_eq!(store.released.load(Ordering::SeqCst), released, "{ends}");
+    }
 }

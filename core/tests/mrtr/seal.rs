@@ -50,6 +50,16 @@ fn it_opens_for_its_caller_and_request_within_its_lifetime() {
 }
 
 #[test]
+fn arguments_that_are_null_are_none() {
+    let sealer = Sealer::new(TestMac(1));
+    let (none, null) = (r#"{"name":"order"}"#, r#"{"name":"order","arguments":null}"#);
+    let state = sealer.seal(STAMP, &binding("ann", "tools/call", null), b"v");
+    for params in [none, null, r#"{"name":"order","arguments":{}}"#] {
+        assert!(sealer.open(at(1_100), &binding("ann", "tools/call", params), &state).is_ok(), "{params}");
+    }
+}
+
+#[test]
 fn each_check_has_its_own_error() {
     let state = sealed(b"v");
     let whole = sealed(b"v v");

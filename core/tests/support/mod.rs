@@ -30,6 +30,9 @@ pub(crate) struct Shared {
     pub(crate) written: Vec<u8>,
     /// Requests whose streams were closed.
     pub(crate) closed: Vec<RequestId>,
+    /// Calls that the application does not go on with.
+    #[allow(dead_code, reason = "each test binary uses a part of it")]
+    pub(crate) abandoned: Vec<RequestId>,
     /// How many writes took something.
     #[allow(dead_code, reason = "each test binary uses a part of it")]
     pub(crate) writes: usize,
@@ -166,6 +169,13 @@ impl World {
         let jobs = std::mem::take(&mut self.lock().jobs);
         jobs.into_iter().for_each(|job| job());
     }
+
+    /// Drops the blocking jobs that wait, as a pool does that shuts down.
+    #[allow(dead_code, reason = "each test binary uses a part of it")]
+    pub(crate) fn drop_jobs(&self) {
+        let jobs = std::mem::take(&mut self.lock().jobs);
+        drop(jobs);
+    }
 }
 
 impl Timer for World {
@@ -232,6 +242,10 @@ impl Link for VirtualLink {
 
     fn close_stream(&mut self, request: &RequestId) {
         self.world.lock().closed.push(request.clone());
+    }
+
+    fn abandon(&mut self, call: &RequestId) {
+        self.world.lock().abandoned.push(call.clone());
     }
 
     fn oversize_answer(&mut self) -> Option<RequestId> {

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steady_http::steady_core::mrtr::{InputRequired, Kind, Retry};
-use steady_http::steady_core::rpc::members;
 use steady_http::{Answer, Call, Context, Outcome};
 
 use crate::complete;
@@ -32,7 +31,7 @@ pub(crate) fn tool(name: &str, arguments: &Value, call: Call, cx: Context) -> Op
         }
         "test_elicitation_sep1034_defaults" => (Kind::Form, form("Is this right?", &defaults())),
         "test_elicitation_sep1330_enums" => (Kind::Form, form("Which?", &choices())),
-        "test_tool_with_logging" => return Some(Answer::later(log(call, cx))),
+        "test_tool_with_logging" => return Some(Answer::later(log(cx))),
         _ => return None,
     };
     Some(Answer::Ready(asked(&call, kind, &params)))
@@ -81,15 +80,12 @@ fn asked(call: &Call, kind: Kind, params: &Value) -> Outcome {
     }
 }
 
-/// Rule M11: a log message goes to whoever asked for them, in this request or, before, in its session.
-async fn log(call: Call, cx: Context) -> Outcome {
-    let meta = members(&call.params, &["_meta"]).and_then(|[meta]| meta).unwrap_or("{}");
-    let wanted = matches!(members(meta, &["io.modelcontextprotocol/logLevel"]), Some([Some(_)]));
+/// Rule M11: a log message goes to whoever asked for them, in this request or, before, in its session: to others it is not
+/// sent.
+async fn log(cx: Context) -> Outcome {
     for what in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
-        if wanted {
-            let message = json!({"level": "info", "logger": "conformance", "data": what});
-            cx.notify("notifications/message", &message.to_string()).await?;
-        }
+        let message = json!({"level": "info", "logger": "conformance", "data": what});
+        cx.notify("notifications/message", &message.to_string()).await?;
         cx.sleep_until(cx.now() + Duration::from_millis(50)).await?;
     }
     complete(json!({"content": [{"type": "text", "text": "Logged three times."}]}))

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use steady_http::steady_core::mrtr::Kind;
-use steady_http::steady_core::rpc::members;
 use steady_http::{Answer, Call, Context, Outcome, RpcError};
 
 use crate::input::{PREFIX, capabilities};
@@ -124,7 +123,7 @@ impl Conformance {
             }
             "test_missing_capability" => Err(RpcError::missing_capability(Kind::Sampling.required())),
             "test_streaming_elicitation" => self.states.streaming_elicitation(&call, &cx),
-            "test_logging_tool" => return Answer::later(log(call, cx)),
+            "test_logging_tool" => return Answer::later(log(cx)),
             "test_trigger_tool_change" => {
                 self.changes.tools_changed();
                 content(&json!([text("Said so.")]))
@@ -158,11 +157,10 @@ async fn progress(cx: Context) -> Outcome {
 }
 
 /// Rule M11: a log message goes to whoever asked for them in this request.
-async fn log(call: Call, cx: Context) -> Outcome {
-    let meta = members(&call.params, &["_meta"]).and_then(|[meta]| meta).unwrap_or("{}");
-    if let Some([Some(level)]) = members(meta, &["io.modelcontextprotocol/logLevel"]) {
-        let message = format!(r#"{{"level":{level},"logger":"conformance","data":"The tool runs."}}"#);
-        cx.notify("notifications/message", &message).await?;
+async fn log(cx: Context) -> Outcome {
+    if let Some(level) = cx.log_level() {
+        let message = json!({"level": level.name(), "logger": "conformance", "data": "The tool runs."});
+        cx.notify("notifications/message", &message.to_string()).await?;
     }
     content(&json!([text("Logged.")]))
 }

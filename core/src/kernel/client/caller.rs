@@ -66,7 +66,7 @@ impl Caller {
         self.shared.lock().server.clone()
     }
 
-    /// What was counted.
+    /// What was counted. Not from a subscriber of `tracing` or a recorder of `metrics`, which are told under the client's lock.
     #[must_use]
     pub fn stats(&self) -> ClientStats {
         self.shared.stats()

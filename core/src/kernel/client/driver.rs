@@ -263,8 +263,12 @@ impl<L: Link> Driver<L> {
         let Some(wire) = incoming::wire(id) else { return Ok(()) };
         let mut state = self.shared.lock();
         match end {
-            Unanswered::NotSent(what) => state.lose_stream(now, Input::NotSent { wire }, what, self.generation),
-            Unanswered::Lost(what) => state.lose_stream(now, Input::StreamLost { wire }, what, self.generation),
+            Unanswered::NotSent(what) => {
+                state.lose_stream(now, wire, Input::NotSent { wire }, what, self.generation);
+            }
+            Unanswered::Lost(what) => {
+                state.lose_stream(now, wire, Input::StreamLost { wire }, what, self.generation);
+            }
             Unanswered::Refused(what) | Unanswered::NotSpoken(what) => state.answer(now, wire, Answer::Refused(what)),
             Unanswered::TooLong => state.answer(now, wire, Answer::TooLong),
         }

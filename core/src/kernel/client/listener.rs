@@ -6,10 +6,9 @@ use core::future::poll_fn;
 use core::task::{Context, Poll, Waker};
 
 use super::shared::Shared;
-use super::slot::wait;
 use super::tools::Raw;
 use crate::id::SubscriptionId;
-use crate::kernel::sync::{Arc, Mutex};
+use crate::kernel::sync::{Arc, Mutex, wait};
 use crate::rpc::{members, text};
 use crate::subscription::{End, Refetch};
 
@@ -24,8 +23,9 @@ const BYTES: usize = 1 << 20;
 pub enum ListenEvent {
     /// A notification.
     Notice(Notice),
-    /// A stream has begun, or something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5). Nothing comes before
-    /// that but an end.
+    /// A stream has begun, or something may have been missed: read these afresh, then call [`Listener::refetched`] (rule L5).
+    /// What is read afresh covers what came before this. What comes after it is newer, also if it comes before that call,
+    /// as it does when this stands for notices that the reader left waiting until there were too many.
     Gap {
         /// Each from its authoritative method.
         refetch: Box<[Refetch]>,

@@ -60,7 +60,10 @@ impl Outbox {
         {
             size += match &message {
                 ForLink::Request(_, payload) => payload.size(),
-                ForLink::Cancellation(..) | ForLink::Listen(..) | ForLink::Close(_) | ForLink::Abandon(_) => 100,
+                ForLink::Cancellation(..) | ForLink::Listen(..) => 100,
+                // No bytes: a batch of these alone would be taken for the last. Calls in flight bound them, and their own
+                // capacity.
+                ForLink::Close(_) | ForLink::Abandon(_) => 0,
             };
             self.taken.push(message);
         }

@@ -50,7 +50,7 @@ pub(super) struct State {
     pub(super) machine: Client<StdArc<Payload>, Answer>,
     calls: BTreeMap<CallId, Entry>,
     pub(super) listens: BTreeMap<SubscriptionId, Arc<Inbox>>,
-    /// Why calls were given up whose signal still waits for the link.
+    /// Why calls were given up, one for each whose signal still waits for the link.
     reasons: BTreeMap<WireId, Box<str>>,
     /// Calls that wait for input which they do not get. Bounded where they are added.
     abandoned: VecDeque<WireId>,
@@ -79,7 +79,7 @@ pub(super) struct State {
 struct Entry {
     slot: Arc<CallSlot>,
     span: CallSpan,
-    /// The attempt that was handed to the link last.
+    /// The attempt that is out: handed to the link, which was not lost since, and neither was its own stream.
     wire: Option<WireId>,
     /// The newest progress that the rate holds back.
     held: Option<(Progress, Report)>,
@@ -302,7 +302,7 @@ impl Locked<'_> {
 
     pub(super) fn cancel(&mut self, now: Instant, call: CallId, reason: Option<&str>) {
         let out = self.calls.get(&call).and_then(|entry| entry.wire);
-        if let (Some(wire), Some(reason)) = (out.filter(|wire| self.machine.call_of(*wire) == Some(call)), reason) {
+        if let (Some(wire), Some(reason)) = (out, reason) {
             self.reasons.insert(wire, shortened(reason, REASON));
         }
         self.machine.cancel(now, call);

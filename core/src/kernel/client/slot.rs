@@ -6,7 +6,7 @@ use core::task::{Context, Poll, Waker};
 
 use super::error::CallError;
 use super::tools::Raw;
-use crate::kernel::sync::{Mutex, MutexGuard};
+use crate::kernel::sync::{Mutex, wait};
 
 /// One progress value of a call.
 #[derive(Clone, Debug, PartialEq)]
@@ -87,15 +87,4 @@ impl CallSlot {
         wait(state, cx, |state| &mut state.waker);
         Poll::Pending
     }
-}
-
-/// Registers who waits. The waker before is dropped without the lock: a task that ends with it may hold this very call.
-pub(super) fn wait<S>(
-    mut state: MutexGuard<'_, S>,
-    cx: &Context<'_>,
-    waker: impl FnOnce(&mut S) -> &mut Option<Waker>,
-) {
-    let old = waker(&mut state).replace(cx.waker().clone());
-    drop(state);
-    drop(old);
 }

@@ -61,6 +61,7 @@ macro_rules! each_sum {
         $each!("mcp_steady_client_calls_refused", "kind", "call", refused);
         $each!("mcp_steady_client_calls_ended", "state", "answered", answered);
         $each!("mcp_steady_client_calls_ended", "state", "peer_error", peer_errors);
+        $each!("mcp_steady_client_calls_ended", "state", "refused_elsewhere", refused_elsewhere);
         $each!("mcp_steady_client_calls_ended", "state", "too_long", too_long);
         $each!("mcp_steady_client_calls_ended", "state", "cancelled", cancelled);
         $each!("mcp_steady_client_calls_ended", "state", "idle_timeout", idle_timeouts);
@@ -122,4 +123,64 @@ pub struct Traffic {
     pub messages: u64,
     /// Bytes.
     pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_counter_is_forgotten_by_the_facade() {
+        let mut told = ClientStats::default();
+        macro_rules! count {
+            ($metric:literal, $label:literal, $value:literal, $($field:ident).+) => {
+                assert_eq!(told.$($field).+, 0, concat!("twice: ", $metric, " ", $label, " ", $value));
+                told.$($field).+ = 1;
+            };
+        }
+        each_sum!(count);
+        // A field that is new has to be named here: as one that is told, as a gauge, or as a text.
+        let ClientStats { calls, in_flight: _, generation: _, queue_high: _, last_bad: _, sent, received, .. } = told;
+        let Counters { late_answers, unknown_ids, refused_progress, stray_cancellations, retries } = calls;
+        assert_eq!([late_answers, unknown_ids, refused_progress, stray_cancellations, retries], [1; 5]);
+        for Traffic { messages, bytes } in [sent, received] {
+            assert_eq!([messages, bytes], [1; 2]);
+        }
+        let ClientStats {
+            started,
+            refused,
+            answered,
+            peer_errors,
+            refused_elsewhere,
+            too_long,
+            cancelled,
+            idle_timeouts,
+            max_timeouts,
+            never_sent,
+            unknown,
+            progress_dropped,
+            bad_messages,
+            restarts,
+            calls: _,
+            in_flight: _,
+            generation: _,
+            queue_high: _,
+            last_bad: _,
+            sent: _,
+            received: _,
+        } = told;
+        let ended = [
+            answered,
+            peer_errors,
+            refused_elsewhere,
+            too_long,
+            cancelled,
+            idle_timeouts,
+            max_timeouts,
+            never_sent,
+            unknown,
+        ];
+        assert_eq!((ended, started, refused), ([1; 9], 1, 1));
+        assert_eq!([progress_dropped, bad_messages, restarts], [1; 3]);
+    }
 }

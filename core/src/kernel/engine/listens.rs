@@ -20,6 +20,9 @@ pub(super) struct Listens {
     open: BTreeMap<Handle, Subscription>,
     /// Oldest first. One that has ended may still stand here.
     ready: VecDeque<Handle>,
+    /// Those that have nothing more to say, oldest first: each ends when its result and its notification have room. One
+    /// that was cancelled may still stand here.
+    ending: VecDeque<Handle>,
     /// Reused for each message.
     text: Vec<u8>,
 }
@@ -41,12 +44,13 @@ impl Listens {
     /// The subscription is over, and the hub forgets it.
     pub(super) fn close(&mut self, handle: Handle) {
         if self.open.remove(&handle).is_some() && self.open.is_empty() {
-            *self = Self::default();
+            *self = Self { ending: core::mem::take(&mut self.ending), ..Self::default() };
         }
     }
 
-    pub(super) fn close_all(&mut self) {
-        *self = Self::default();
+    /// A listen has nothing more to say.
+    pub(super) fn end(&mut self, handle: Handle) {
+        self.ending.push_back(handle);
     }
 
     pub(super) fn ready(&mut self, handles: impl Iterator<Item = Handle>) {
@@ -105,6 +109,7 @@ impl<S: Service> Engine<S> {
 
     /// The listen whose message is now in the text. One that is over is answered meanwhile.
     fn pull_text(&mut self) -> Option<Handle> {
+        self.end_listens();
         loop {
             match self.listens.pull(|handle| self.coordinator.id(handle))? {
                 Pulled::Message(handle) => return Some(handle),
@@ -115,6 +120,7 @@ impl<S: Service> Engine<S> {
 
     /// Takes messages of listens for about so many bytes; whether there were any.
     pub(super) fn pull_into(&mut self, room: usize, mut encode: impl FnMut(Popped, Item<'_>)) -> bool {
+        self.end_listens();
         let mut taken = 0;
         while taken < room && !self.listens.ready.is_empty() {
             let Some(handle) = self.pull_text() else { break };
@@ -126,17 +132,46 @@ impl<S: Service> Engine<S> {
     }
 
     fn listen_ended(&mut self, handle: Handle, end: End) {
-        let now = self.ports.timer.now();
         match end {
-            End::Drained => self.end_listen(now, handle),
+            End::Drained => {
+                self.listens.end(handle);
+                self.end_listens();
+            }
             End::Behind => {
                 let what = "this client is too far behind with the changes it asked for: listen again and read anew";
                 let error = RpcError::new(code::OVERLOADED, what);
                 if let Some(slot) = self.coordinator.seat(handle) {
-                    slot.fail(now, &error, CancelReason::Ended);
+                    slot.fail(self.ports.timer.now(), &error, CancelReason::Ended);
                 }
             }
             End::Closed => {}
         }
+    }
+}
+
+impl<S> Engine<S> {
+    /// Ends listens that have nothing more to say, as long as the notification of each has a place behind its result
+    /// (rule C5). The others end when what waits now has left.
+    pub(super) fn end_listens(&mut self) {
+        while !self.listens.ending.is_empty() && self.queue.can_read(false) {
+            self.end_next();
+        }
+    }
+
+    /// Ends the others as well, and forgets what the rest still owes: the time is over.
+    pub(super) fn end_rest(&mut self) {
+        while !self.listens.ending.is_empty() {
+            self.end_next();
+        }
+        self.listens = Listens::default();
+    }
+
+    fn end_next(&mut self) {
+        let Some(handle) = self.listens.ending.pop_front() else { return };
+        // One that was cancelled has ended.
+        let Ok(end) = self.coordinator.end_listen(self.ports.timer.now(), handle) else { return };
+        let mut body = Vec::new();
+        // It must not leave before a result that has to wait for room. The result alone says it, too.
+        let _placed = end.cancellation.encode(self.transport, &mut body) && self.queue.refuse_behind_finals(body);
     }
 }

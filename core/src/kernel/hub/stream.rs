@@ -176,7 +176,10 @@ impl Subscription {
 
     /// The next update. The task of `cx` is rung when there is one.
     pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Update> {
-        let next = self.next(|inside| inside.sink = Some(Sink::Waker(cx.waker().clone())));
+        let mut old = None;
+        let next = self.next(|inside| old = inside.sink.replace(Sink::Waker(cx.waker().clone())));
+        // Not under the lock: what ends with a waker may be a task that holds this very subscription.
+        drop(old);
         Poll::Ready(match next {
             Next::Acknowledge(_) => Update::Acknowledged,
             Next::Changed(topic, state) => {

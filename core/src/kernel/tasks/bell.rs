@@ -67,8 +67,10 @@ impl Future for Waiting<'_> {
             state.next += 1;
             state.next
         });
-        state.waiting.insert(key, cx.waker().clone());
+        let old = state.waiting.insert(key, cx.waker().clone());
         drop(state);
+        // Not under the lock: what ends with a waker may be a task that waits here.
+        drop(old);
         self.key = Some(key);
         Poll::Pending
     }
@@ -77,7 +79,8 @@ impl Future for Waiting<'_> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
-            self.bell.0.lock().waiting.remove(&key);
+            let gone = self.bell.0.lock().waiting.remove(&key);
+            drop(gone);
         }
     }
 }

@@ -126,6 +126,10 @@ impl Worker {
         let mut stop = core::pin::pin!(stop);
         let mut failures: u32 = 0;
         loop {
+            // The handlers of a long queue need not wait for anything: then only this looks at it.
+            if let Either::First(()) = either(stop.as_mut(), core::future::ready(())).await {
+                return;
+            }
             let heard = self.bell.count();
             let pause = match self.turn(timer, stop.as_mut()).await {
                 Ok(Turn::Stopped) => return,
@@ -281,13 +285,29 @@ impl Worker {
 
 /// Runs a handler; a panic in it becomes an error.
 async fn guarded(start: impl FnOnce() -> BoxFuture<Ended>) -> Result<Ended, RpcError> {
-    let guard = |panic: Box<dyn core::any::Any + Send>| RpcError::internal(panic_text(panic.as_ref()));
-    let mut future = catch_unwind(AssertUnwindSafe(start)).map_err(guard)?;
-    core::future::poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-        Ok(poll) => poll.map(Ok),
-        Err(panic) => Poll::Ready(Err(guard(panic))),
+    let mut handler = Guarded(Some(guard(start)?));
+    core::future::poll_fn(|cx| {
+        let Some(future) = &mut handler.0 else { return Poll::Pending };
+        match guard(|| future.as_mut().poll(cx)) {
+            Ok(poll) => poll.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        }
     })
     .await
+}
+
+fn guard<T>(step: impl FnOnce() -> T) -> Result<T, RpcError> {
+    catch_unwind(AssertUnwindSafe(step)).map_err(|panic| RpcError::internal(panic_text(panic.as_ref())))
+}
+
+/// A handler whose destructor, if it panics, must not take the worker with it.
+struct Guarded(Option<BoxFuture<Ended>>);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let future = self.0.take();
+        let _panic = guard(|| drop(future));
+    }
 }
 
 impl fmt::Debug for Worker {

@@ -176,3 +176,65 @@ fn a_call_with_input_asks_and_goes_out_again_whatever_the_transport() {
         assert!(matches!(now(asked.as_mut()), Some(Ok(_))), "{transport:?}");
     }
 }
+
+#[test]
+fn closings_by_the_hundred_keep_nothing_behind_them_waiting() {
+    let mut client = Client::new(streams());
+    let many: Vec<_> = (0..700).map(|_| client.caller.call(call())).collect();
+    assert_eq!(client.heard().len(), 700);
+    drop(many);
+    let _after_them = client.caller.call(call());
+    assert_eq!(client.heard(), ["701 tools/call"]);
+    assert_eq!(client.closed().len(), 700);
+}
+
+/// A demand for input of an older server, which waits for the answer: see the adapter of those revisions.
+fn parked(id: u64) -> serde_json::Value {
+    serde_json::json!({"jsonrpc": "2.0", "id": id, "result": {"resultType": "input_required",
+        "inputRequests": {"where": {"method": "roots/list"}}, "requestState": "mcp-steady-session:1:7"}})
+}
+
+#[test]
+fn a_server_that_waits_for_input_hears_of_it_if_the_answer_does_not_leave() {
+    let abandoned = |client: &Client| std::mem::take(&mut client.world.lock().abandoned);
+    let config = || ClientConfig { capabilities: r#"{"roots":{}}"#.into(), max_request: 1000, ..config() };
+    // It is too long.
+    let mut client = Client::new(config());
+    let caller = client.caller.clone();
+    let long = async |_| Some(format!(r#"{{"roots":[],"x":"{}"}}"#, "x".repeat(1000)));
+    let mut asked = Box::pin(caller.call_with_input(call(), long));
+    assert!(now(asked.as_mut()).is_none());
+    assert_eq!(client.heard(), ["1 tools/call"]);
+    client.say(&parked(1));
+    assert!(matches!(now(asked.as_mut()), Some(Err(CallError::RequestTooLong { .. }))));
+    client.run();
+    assert_eq!(abandoned(&client), [RequestId::Integer(1)]);
+    // The application gives up while it waits for the link.
+    let mut client = Client::new(config());
+    let caller = client.caller.clone();
+    let short = async |_| Some(r#"{"roots":[]}"#.to_owned());
+    let mut asked = Box::pin(caller.call_with_input(call(), short));
+    assert!(now(asked.as_mut()).is_none());
+    client.run();
+    client.say(&parked(1));
+    client.world.allow(Some(0));
+    let _stuck = client.caller.call(call());
+    client.run();
+    assert!(now(asked.as_mut()).is_none());
+    drop(asked);
+    client.world.allow(None);
+    assert_eq!(client.heard(), ["1 tools/call", "2 tools/call"]);
+    assert_eq!(abandoned(&client), [RequestId::Integer(1)]);
+    // One that went on is not given up.
+    let mut asked = Box::pin(caller.call_with_input(call(), short));
+    assert!(now(asked.as_mut()).is_none());
+    assert_eq!(client.heard(), ["4 tools/call"]);
+    client.say(&parked(4));
+    assert!(now(asked.as_mut()).is_none());
+    assert_eq!(client.heard(), ["5 tools/call"]);
+    client.say(&answer(5));
+    assert!(matches!(now(asked.as_mut()), Some(Ok(_))));
+    drop(asked);
+    client.run();
+    assert_eq!(abandoned(&client), []);
+}
