@@ -46,8 +46,10 @@
 
 mod answer;
 mod config;
+mod dial;
 mod endpoint;
 mod exchange;
+mod idle;
 mod link;
 mod pool;
 mod proxy;

@@ -30,6 +30,12 @@ pub(crate) fn tokio_timer() -> Arc<dyn Timer> {
     Arc::new(TokioTimer { origin: tokio::time::Instant::now() })
 }
 
+/// So much later; what is too late to be told is in 30 years.
+#[cfg(feature = "server")]
+pub(crate) fn later(at: tokio::time::Instant, by: Duration) -> tokio::time::Instant {
+    at.checked_add(by).unwrap_or_else(|| at + Duration::from_secs(30 * 365 * 24 * 3600))
+}
+
 #[cfg(feature = "client")]
 pub use of_client::Clock;
 #[cfg(feature = "client")]

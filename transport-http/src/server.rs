@@ -25,6 +25,7 @@ mod sessions;
 #[cfg(unix)]
 mod signals;
 mod stream;
+mod unread;
 mod watch;
 mod wire;
 

@@ -1,6 +1,6 @@
 //! `cargo xtask fuzz`: libFuzzer on the targets in `core/fuzz`.
 //!
-//! The body of each target is in `core/tests/fuzz_corpus/targets.rs`, and the
+//! The body of each target is in `tests/fuzz_corpus/targets.rs` of its crate, and the
 //! seeds are replayed by a plain test, so fuzzing finds cases and the test keeps
 //! them. What a run learns goes to `target/fuzz`; the committed corpus is read
 //! only.
@@ -13,22 +13,44 @@ use std::fs::{self, File};
 use std::path::Path;
 
 const FOLDER: &str = "core/fuzz";
-const REPLAY: &str = "cargo test -p mcp-steady-core --test fuzz_corpus";
+/// The crates whose tests replay the seeds.
+const CORE: &str = "mcp-steady-core";
+const HTTP: &str = "mcp-steady-http";
 
 /// A fuzz target.
 struct Target {
     name: &'static str,
     about: &'static str,
+    replayed_by: &'static str,
 }
 
 const TARGETS: &[Target] = &[
     Target {
         name: "envelope",
         about: "one message: parse, metadata, notices, results; serde_json judges what is JSON",
+        replayed_by: CORE,
     },
-    Target { name: "sealed_state", about: "a requestState that was forged, changed, or left as it was" },
-    Target { name: "events", about: "a list of events through the coordinator and the outbound buffer" },
-    Target { name: "outbound", about: "a list of operations on the outbound buffer" },
+    Target {
+        name: "sealed_state",
+        about: "a requestState that was forged, changed, or left as it was",
+        replayed_by: CORE,
+    },
+    Target {
+        name: "events",
+        about: "a list of events through the coordinator and the outbound buffer",
+        replayed_by: CORE,
+    },
+    Target { name: "outbound", about: "a list of operations on the outbound buffer", replayed_by: CORE },
+    Target {
+        name: "sse",
+        about: "a stream of server-sent events, cut in pieces, against the standard's steps",
+        replayed_by: HTTP,
+    },
+    Target {
+        name: "post",
+        about: "one request over HTTP, headers and body, through the whole service",
+        replayed_by: HTTP,
+    },
 ];
 
 /// Look for inputs that break an invariant, with libFuzzer
@@ -37,7 +59,7 @@ const TARGETS: &[Target] = &[
     long_about = "Look for inputs that break an invariant, with libFuzzer.\n\n\
         It needs a nightly compiler and cargo-fuzz, and says how to get them if they are missing. Nothing else of this \
         project does: the seeds in core/fuzz/corpus are replayed on stable by\n\
-        `cargo test -p mcp-steady-core --test fuzz_corpus`, which `verify` runs.",
+        `cargo test -p CRATE --test fuzz_corpus`, CRATE being mcp-steady-core or mcp-steady-http, which `verify` runs.",
     after_long_help = help()
 )]
 pub(crate) struct Options {
@@ -85,12 +107,13 @@ pub(crate) fn run(options: &Options) -> Result<bool, Error> {
         let inputs = fs::read_dir(&learned).map_err(Error::file(&learned))?.count();
         console.say(&format!("{}: {inputs} inputs in {}, log in {}", target.name, learned.display(), log.display()));
         if !done.success {
-            found.push(target.name);
+            found.push(target);
         }
     }
-    for name in &found {
+    for target in &found {
+        let (name, replay) = (target.name, target.replay());
         console.say(&format!(
-            "{name}: failed; if it left an input in {FOLDER}/artifacts/{name}, copy that to {FOLDER}/corpus/{name} and run\n  {REPLAY} {name}"
+            "{name}: failed; if it left an input in {FOLDER}/artifacts/{name}, copy that to {FOLDER}/corpus/{name} and run\n  {replay}"
         ));
     }
     Ok(found.is_empty())
@@ -110,10 +133,15 @@ fn needs_tools() -> Result<(), Error> {
         return Ok(());
     }
     let lacking = lacking.join("\n  ");
-    Err(Error::check(format!("fuzzing needs\n  {lacking}\nWithout them, replay the seeds: {REPLAY}")))
+    let replay = "cargo nextest run --workspace -E 'binary(fuzz_corpus)'";
+    Err(Error::check(format!("fuzzing needs\n  {lacking}\nWithout them, replay the seeds: {replay}")))
 }
 
 impl Target {
+    fn replay(&self) -> String {
+        format!("cargo test -p {} --test fuzz_corpus {}", self.replayed_by, self.name)
+    }
+
     fn command(&self, learned: &Path, seconds: u32) -> Command {
         Command::line("cargo +nightly fuzz run --fuzz-dir")
             .args([FOLDER, self.name])

@@ -26,9 +26,9 @@ pub struct Config {
     /// Connections kept for the next request, a few KiB each. Default 128: with fewer than there are requests at once, many
     /// are made anew all the time.
     pub idle_connections: usize,
-    /// How long each of them is kept. Default 30 s.
+    /// How long each of them is kept; it is closed then. Default 30 s.
     pub idle_timeout: Duration,
-    /// How long a connection may take to be made. Default 10 s.
+    /// How long a connection may take to be made, whichever of the host's addresses answers. Default 10 s.
     pub connect_timeout: Duration,
     /// How long an open listen may be silent, comments included, before it counts as lost (rule T1); `None`: for ever.
     /// Default 90 s, six times the usual keep-alive. The same holds for the stream of notifications of a server of an older

@@ -1,6 +1,6 @@
 //! One request: its headers, its POST, what is tried once more, and its end.
 //!
-//! What the server says it did not take is sent again here, under the same id, which is free after an answer (rule M2):
+//! What the server says it did not take, by status too, is sent again here, under the same id, which is free after an answer (rule M2):
 //! after a 401 with fresh headers, after -32020 with a fresh schema, after -32022 that names the revision spoken here.
 //! Each once; the call's clocks run on.
 
@@ -132,6 +132,8 @@ impl Exchange {
                 self.endpoint.pool.drain(connection, response.into_body()).await;
                 continue;
             }
+            // What came otherwise may be from whoever ran it (rules M5 and H9).
+            let is_refused = response.status() == StatusCode::BAD_REQUEST;
             let config = &self.endpoint.config;
             let silence = config.listen_silence.filter(|_| *self.method == *method::LISTEN);
             let reader = Reader {
@@ -150,7 +152,7 @@ impl Exchange {
                 Err(end) => return Ended { end: Err(end), rest },
             };
             let Answer { text, is_error, .. } = answer;
-            let Some(remedy) = is_error.then(|| self.remedy(&text, &mut tried)).flatten() else {
+            let Some(remedy) = (is_error && is_refused).then(|| self.remedy(&text, &mut tried)).flatten() else {
                 return Ended { end: Ok(self.learned(text)), rest };
             };
             // What comes next may need the place of this connection.

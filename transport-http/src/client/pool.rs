@@ -1,10 +1,9 @@
 //! Connections to one host: made when needed, kept for a while, and exact about what was never sent.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -16,12 +15,11 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use steady_core::time::Instant;
-
 use super::config::Config;
+use super::dial::dial;
+use super::idle::Idle;
 use super::proxy::ProxyServer;
 use crate::clock::{Clock, within};
 
@@ -62,9 +60,7 @@ pub(super) struct Pool {
     proxy: Option<ProxyServer>,
     clock: Clock,
     connect_timeout: Duration,
-    idle_timeout: Duration,
-    idle_most: usize,
-    idle: Mutex<VecDeque<(Instant, SendRequest<Full>)>>,
+    idle: Arc<Idle>,
     places: Arc<Semaphore>,
     made: AtomicU64,
     posts: AtomicU64,
@@ -104,9 +100,7 @@ impl Pool {
             proxy,
             clock: config.clock.clone(),
             connect_timeout: config.connect_timeout,
-            idle_timeout: config.idle_timeout,
-            idle_most: config.idle_connections,
-            idle: Mutex::default(),
+            idle: Idle::new(config),
             places: Arc::new(Semaphore::new(config.max_connections.clamp(1, Semaphore::MAX_PERMITS))),
             made: AtomicU64::new(0),
             posts: AtomicU64::new(0),
@@ -139,7 +133,7 @@ impl Pool {
         place: Option<OwnedSemaphorePermit>,
     ) -> Result<(Response<Incoming>, Connection), SendError> {
         loop {
-            let kept = self.take();
+            let kept = self.idle.take();
             let reused = kept.is_some();
             let mut sender = match kept {
                 Some(sender) => sender,
@@ -169,7 +163,7 @@ impl Pool {
             return Some((connection, body));
         }
         let Connection { sender, _place: place } = connection;
-        self.keep(sender);
+        self.idle.keep(sender);
         drop(place);
         None
     }
@@ -189,41 +183,8 @@ impl Pool {
             sender.ready().await.ok().map(|()| (sender, place))
         };
         if let Some(Some((sender, _place))) = within(&self.clock, DRAIN_TIME, ended).await {
-            self.keep(sender);
+            self.idle.keep(sender);
         }
-    }
-
-    fn idle(&self) -> MutexGuard<'_, VecDeque<(Instant, SendRequest<Full>)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a connection has been kept since then for long enough.
-    fn is_over(&self, since: Instant) -> bool {
-        self.clock.now().saturating_since(since) >= self.idle_timeout
-    }
-
-    /// The newest kept connection that is still open.
-    fn take(&self) -> Option<SendRequest<Full>> {
-        let mut idle = self.idle();
-        while let Some((since, sender)) = idle.pop_back() {
-            if sender.is_ready() && !self.is_over(since) {
-                return Some(sender);
-            }
-        }
-        None
-    }
-
-    /// Keeps a connection; at the limit the oldest makes room.
-    fn keep(&self, sender: SendRequest<Full>) {
-        let mut idle = self.idle();
-        idle.retain(|(since, sender)| !sender.is_closed() && !self.is_over(*since));
-        if self.idle_most == 0 {
-            return;
-        }
-        if idle.len() >= self.idle_most {
-            idle.pop_front();
-        }
-        idle.push_back((self.clock.now(), sender));
     }
 
     async fn connect(&self) -> Result<SendRequest<Full>, Box<str>> {
@@ -243,7 +204,7 @@ impl Pool {
 
     async fn make(&self) -> Result<SendRequest<Full>, Box<dyn std::error::Error + Send + Sync>> {
         let Target { host, port } = self.proxy.as_ref().map_or(&self.target, |proxy| &proxy.at);
-        let stream = TcpStream::connect((&**host, *port)).await?;
+        let stream = dial(&self.clock, host, *port).await?;
         // A request must not wait for the acknowledgement of another. A stream that refuses is gone already.
         let _gone = stream.set_nodelay(true);
         #[cfg(feature = "tls")]

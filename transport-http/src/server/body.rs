@@ -8,7 +8,12 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
+use super::limits::Counted;
 use super::watch::Busy;
+
+/// A longer answer, or last batch of one, has a place among the requests until it has left. In bytes: what a connection may
+/// hold beside its place.
+pub(super) const LONG: usize = 32 << 10;
 
 /// The body of a response. Dropping it before its end is the client's disconnect (rule C1).
 pub struct Body {
@@ -17,6 +22,8 @@ pub struct Body {
     busy: Option<Busy>,
     /// What of the last batch is for later pieces.
     left: Bytes,
+    /// Of a long answer.
+    place: Option<Counted>,
 }
 
 enum Content {
@@ -31,6 +38,9 @@ enum Content {
 pub(super) trait Events: Send {
     /// The next batch, and whether it was the last.
     fn poll_batch(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<(Bytes, bool)>>;
+
+    /// A place for a last batch that is long.
+    fn place(&self) -> Option<Counted>;
 }
 
 impl Body {
@@ -50,7 +60,12 @@ impl Body {
     }
 
     const fn of(content: Content) -> Self {
-        Self { content, busy: None, left: Bytes::new() }
+        Self { content, busy: None, left: Bytes::new(), place: None }
+    }
+
+    /// It has this place until it has left.
+    pub(super) fn placed(self, place: Option<Counted>) -> Self {
+        Self { place, ..self }
     }
 
     pub(super) fn watched(self, busy: Option<Busy>) -> Self {
@@ -90,10 +105,20 @@ impl http_body::Body for Body {
         };
         // The end is known with the last batch, so that it can leave in the same write.
         if next.as_ref().is_none_or(|(_, last)| *last) {
+            let is_long = next.as_ref().is_some_and(|(bytes, _)| bytes.len() > LONG);
+            if let Content::Events(events) = &this.content
+                && is_long
+            {
+                this.place = events.place();
+            }
             this.content = Content::Ended;
         }
         let next = next.map(|(bytes, _)| this.piece(bytes));
-        this.busy = this.busy.take().filter(|busy| !this.is_end_stream() || busy.outlasts_the_last_byte());
+        if this.is_end_stream()
+            && let Some(busy) = this.busy.take_if(|busy| !busy.outlasts_the_last_byte())
+        {
+            busy.end(this.place.take());
+        }
         if let Some(busy) = &this.busy {
             busy.waits_for_client(true);
         }

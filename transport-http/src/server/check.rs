@@ -121,6 +121,7 @@ pub(super) fn message<'a, S: Service>(service: &S, headers: &HeaderMap, text: &'
                 Ok(meta) => meta,
                 Err(Fault::Header(error)) => return Err(Refused::headers(Some(id), &error)),
                 Err(Fault::Rpc(error)) => return Err(Refused::new(StatusCode::BAD_REQUEST, Some(id), error)),
+                Err(Fault::Own(error)) => return Err(Refused::new(StatusCode::OK, Some(id), error)),
             };
             Ok(Checked::Request(Request { id, method, params, meta, read, key_header: key_header(headers) }))
         }
@@ -161,6 +162,8 @@ pub(super) fn unreadable(bad: &BadMessage, text: &str) -> Refused {
 enum Fault {
     Header(HeaderError),
     Rpc(RpcError),
+    /// An answer like a handler's, which is no refusal (rule H9).
+    Own(RpcError),
 }
 
 impl From<HeaderError> for Fault {
@@ -222,12 +225,12 @@ fn parameters<S: Service>(service: &S, headers: &HeaderMap, tool: &str, params: 
     let Some(schema) = service.input_schema(tool).filter(|schema| schema.contains("\"x-mcp-header\"")) else {
         return Ok(());
     };
-    let broken = |why: String| Fault::Rpc(RpcError::internal(format!("the schema of tool {tool:?}: {why}")));
+    let broken = |why: String| Fault::Own(RpcError::internal(format!("the schema of tool {tool:?}: {why}")));
     let schema: Value = serde_json::from_str(schema).map_err(|error| broken(error.to_string()))?;
     let declared = headers::param_headers(&schema).map_err(|fault| broken(fault.to_string()))?;
     let arguments = rpc::members(params, &["arguments"]).and_then(|[arguments]| arguments);
     let arguments: Value = serde_json::from_str(arguments.unwrap_or("{}"))
-        .map_err(|error| Fault::Rpc(RpcError::invalid_params(format!("arguments: {error}"))))?;
+        .map_err(|error| Fault::Own(RpcError::invalid_params(format!("arguments: {error}"))))?;
     Ok(check_params(headers, &declared, &arguments)?)
 }
 

@@ -20,8 +20,9 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 #[expect(clippy::exhaustive_structs, reason = "plain settings, meant to be written out with ..Default::default()")]
 pub struct HttpConfig {
-    /// The kernel's limits. `requests.in_flight` is the cap of the whole service (429 above it), and so is
-    /// `requests.stragglers`; the other limits are those of each exchange. Its `principal` is used where
+    /// The kernel's limits. `requests.in_flight` is the cap of the whole service (429 above it): an answer of more than
+    /// 32 KiB keeps its place until its client has taken it. At the cap, sessions of older revisions may still answer what
+    /// they are asked, and cancel. `requests.stragglers` is of the whole service too; the other limits are those of each exchange. Its `principal` is used where
     /// [`authenticate`](Self::authenticate) names none. Its longest result is 64 MiB by default, more than on stdio: a long
     /// answer keeps no other one waiting here. Its `shutdown` ends what this service serves: keep a clone to throw it. What
     /// is pending then has `shutdown_limit` to be answered, 10 s by default, and is answered with one error after it.
@@ -32,6 +33,9 @@ pub struct HttpConfig {
     pub max_body: usize,
     /// How long a body may take to arrive (408 after it). Default 30 s.
     pub body_timeout: Duration,
+    /// Bytes of all bodies together that are arriving, each counted with what is kept free for it to grow; short ones
+    /// (32 KiB) are not. A body that finds no room is refused (429), and its connection closed. Default 256 MiB.
+    pub max_bodies: usize,
     /// Open listens of the whole service (503 above it). Default 10,000.
     pub max_listens: usize,
     /// How long an answer may take before it becomes a stream, so that a proxy sees a first byte and a client that is
@@ -60,6 +64,7 @@ impl Default for HttpConfig {
             access: Access::loopback(),
             max_body: 4 << 20,
             body_timeout: Duration::from_secs(30),
+            max_bodies: 256 << 20,
             max_listens: 10_000,
             stream_after: Duration::from_secs(2),
             always_stream: false,

@@ -19,17 +19,18 @@ use hyper_util::rt::TokioIo;
 use steady_core::kernel::Service;
 use tokio::io::AsyncWrite as _;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::body::Body;
 use super::config::ServeConfig;
 use super::handed::{End, Stream};
-use super::limits::bump;
 use super::refuse::Refused;
 use super::respond::respond;
 use super::service::{HttpService, Responding};
+use super::unread::{linger, refuse_unread};
 use super::watch::Watch;
 use super::wire::{Look, Wait, Wire};
+use crate::clock::later;
 
 /// How often a client is looked at that has sent more than is read ahead.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -48,18 +49,18 @@ pub(super) async fn serve_connection<S: Service>(stream: TcpStream, service: Htt
     let _cleared = Cleared(wire.clone());
     let mut socket = Socket::new(wire.clone(), service, Arc::clone(&config));
     let mut draining = pin!(config.http.server.shutdown.draining());
-    let mut alarm = pin!(sleep_until(Instant::now() + config.head_timeout));
+    let mut alarm = pin!(sleep(config.head_timeout));
     let mut look_at = None;
-    poll_fn(|cx| {
+    let is_unread = poll_fn(|cx| {
         if !socket.is_closing && draining.as_mut().poll(cx).is_ready() {
             socket.close();
         }
         loop {
-            if socket.poll(cx).is_ready() {
-                return Poll::Ready(());
+            if let Poll::Ready(is_unread) = socket.poll(cx) {
+                return Poll::Ready(is_unread);
             }
             match wire.look(cx) {
-                Look::Gone => return Poll::Ready(()),
+                Look::Gone => return Poll::Ready(false),
                 Look::Wanted => continue,
                 Look::There => look_at = None,
                 Look::Full => {
@@ -70,7 +71,7 @@ pub(super) async fn serve_connection<S: Service>(stream: TcpStream, service: Htt
             let up_at = patience_ends(&wire, &config, now);
             let Some(due) = [up_at, look_at].into_iter().flatten().min() else { return Poll::Pending };
             if up_at.is_some_and(|at| at <= now) {
-                return Poll::Ready(());
+                return Poll::Ready(false);
             }
             if due <= now {
                 look_at = None;
@@ -86,6 +87,9 @@ pub(super) async fn serve_connection<S: Service>(stream: TcpStream, service: Htt
         }
     })
     .await;
+    if is_unread {
+        Box::pin(linger(&wire)).await;
+    }
 }
 
 /// The socket, and who has it.
@@ -126,14 +130,15 @@ impl<S: Service> Socket<S> {
         }
     }
 
-    /// Serves until the connection is over. What hyper, or a stream, could not send or read is the client's affair: it is
-    /// gone.
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    /// Serves until the connection is over; whether something may have come that nobody read. What hyper, or a stream, could
+    /// not send or read is the client's affair: it is gone.
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         loop {
             match &mut self.served {
                 Served::Hyper(connection) => {
-                    if Pin::new(&mut **connection).poll(cx).is_ready() {
-                        return Poll::Ready(());
+                    if let Poll::Ready(end) = Pin::new(&mut **connection).poll(cx) {
+                        // An error: it was no request, as hyper has told the client.
+                        return Poll::Ready(end.is_err() || self.wire.is_unread());
                     }
                     let Some(handed) = self.wire.take_handed() else { return Poll::Pending };
                     let stream = Served::Stream(Stream::new(handed));
@@ -147,9 +152,9 @@ impl<S: Service> Socket<S> {
                     }
                     End::Reusable | End::Close => {
                         let _sent_or_gone = Pin::new(&mut self.wire).poll_shutdown(cx);
-                        return Poll::Ready(());
+                        return Poll::Ready(false);
                     }
-                    End::Gone => return Poll::Ready(()),
+                    End::Gone => return Poll::Ready(false),
                 },
             }
         }
@@ -181,7 +186,7 @@ async fn is_http2(wire: &Wire, config: &ServeConfig) -> Option<bool> {
             }
             let now = Instant::now();
             let Some(at) = patience_ends(wire, config, now).filter(|at| now < *at) else { return Poll::Ready(None) };
-            let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(at)));
+            let alarm = alarm.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(at)));
             if alarm.deadline() != at {
                 alarm.as_mut().reset(at);
             }
@@ -202,7 +207,7 @@ fn patience_ends(wire: &Wire, config: &ServeConfig, now: Instant) -> Option<Inst
         Wait::Idle => config.idle_timeout,
         Wait::Request => return None,
     };
-    since.checked_add(patience)
+    Some(later(since, patience))
 }
 
 /// What hyper calls.
@@ -230,8 +235,8 @@ pub(super) fn answer<S: Service>(
     watch: Watch,
 ) -> Responding {
     if request.uri().path() != &*config.path {
-        bump(&service.shared.limits.counts.refused);
-        return Box::pin(std::future::ready(Ok(Refused::path().into_response())));
+        let (parts, body) = request.into_parts();
+        return refuse_unread(&service.shared.limits, Refused::path(), &parts, body, Some(watch));
     }
     respond(Arc::clone(&service.shared), request, Some(watch))
 }

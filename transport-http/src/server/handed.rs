@@ -137,6 +137,7 @@ mod tests {
     use std::task::Waker;
 
     use super::super::body::Events;
+    use super::super::limits::Counted;
     use super::*;
 
     /// Batches that wait; an empty one is a pause.
@@ -148,6 +149,10 @@ mod tests {
                 Some(("", false)) => Poll::Pending,
                 next => Poll::Ready(next.map(|(text, last)| (text.into(), last))),
             }
+        }
+
+        fn place(&self) -> Option<Counted> {
+            None
         }
     }
 

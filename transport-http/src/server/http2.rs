@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
+use std::mem;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -19,7 +20,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::TokioIo;
 use steady_core::kernel::Service;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep};
 
 use super::body::Body;
 use super::config::ServeConfig;
@@ -27,6 +28,7 @@ use super::connection::answer;
 use super::service::{HttpService, Responding};
 use super::watch::Watch;
 use super::wire::{Wait, Wire};
+use crate::clock::later;
 
 /// What a stream may hold that its client has not taken, in bytes.
 const SEND_BUFFER: usize = 16 << 10;
@@ -49,7 +51,7 @@ pub(super) async fn serve<S: Service>(wire: Wire, service: HttpService<S>, confi
     let dispatch = Dispatch { service, config: Arc::clone(&config), lanes: lanes.clone() };
     let mut connection = pin!(builder.serve_connection(TokioIo::new(wire.clone()), dispatch));
     let mut draining = pin!(config.http.server.shutdown.draining());
-    let mut alarm = pin!(sleep_until(Instant::now() + config.idle_timeout));
+    let mut alarm = pin!(sleep(config.idle_timeout));
     let mut closing_since = None;
     poll_fn(|cx| {
         if closing_since.is_none() && draining.as_mut().poll(cx).is_ready() {
@@ -63,9 +65,9 @@ pub(super) async fn serve<S: Service>(wire: Wire, service: HttpService<S>, confi
             let now = Instant::now();
             let (idle_since, lane_stalls_at) = lanes.look(cx, now, config.write_stall);
             // A goodbye, which tells the client what was not seen, has as much time as the silence before it.
-            let idle_at = idle_since.map(|since| since.max(closing_since.unwrap_or(since)) + config.idle_timeout);
+            let idle_at = idle_since.map(|since| later(since.max(closing_since.unwrap_or(since)), config.idle_timeout));
             let stalls_at = match wire.waits(now) {
-                (Wait::Stalled, since) => Some(since + config.write_stall),
+                (Wait::Stalled, since) => Some(later(since, config.write_stall)),
                 (Wait::Head | Wait::Idle | Wait::Request, _) => None,
             };
             let is_idle = idle_at.is_some_and(|at| now >= at);
@@ -142,6 +144,8 @@ struct State {
     idle_since: Option<Instant>,
     /// The connection's.
     waker: Option<Waker>,
+    /// Whether it knows that a stream has stalled, and looks again in time.
+    is_told: bool,
 }
 
 #[derive(Default)]
@@ -177,7 +181,7 @@ impl Lanes {
         let idle_since = state.open.is_empty().then(|| *state.idle_since.get_or_insert(now));
         let (mut gone, mut next) = (Vec::new(), None::<Instant>);
         for lane in state.open.values_mut() {
-            let Some(at) = lane.stalled_since.map(|since| since + patience) else { continue };
+            let Some(at) = lane.stalled_since.map(|since| later(since, patience)) else { continue };
             if now >= at {
                 lane.stalled_since = None;
                 gone.extend(lane.task.take());
@@ -185,6 +189,7 @@ impl Lanes {
                 next = Some(next.map_or(at, |next| next.min(at)));
             }
         }
+        state.is_told = next.is_some();
         drop(state);
         // Its stream is reset, and what is served on it dropped.
         gone.into_iter().for_each(|task| task.abort());
@@ -201,8 +206,15 @@ pub(super) struct Lane {
 impl Lane {
     /// Its client has something to take now, or has taken all.
     pub(super) fn waits_for_client(&self, waits: bool) {
-        if let Some(lane) = self.lanes.state().open.get_mut(&self.key) {
+        let mut state = self.lanes.state();
+        if let Some(lane) = state.open.get_mut(&self.key) {
             lane.stalled_since = waits.then(Instant::now);
+        }
+        // h2 wakes nobody for bytes that the client's window has no room for.
+        if waits && !mem::replace(&mut state.is_told, true) {
+            let waker = state.waker.clone();
+            drop(state);
+            waker.into_iter().for_each(Waker::wake);
         }
     }
 }

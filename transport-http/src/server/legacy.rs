@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use steady_core::id::RequestId;
@@ -187,6 +188,9 @@ impl<S: Service> Post<'_, S> {
     ) -> Result<impl FnOnce(Option<HeaderValue>) -> Begun<S> + use<S>, Refused> {
         let Self { shared, headers, place, principal, watch } = self;
         let limits = &shared.limits;
+        if !place.is_of(&limits.requests) {
+            return Err(Refused::overloaded(&shared.config).of(requests[0].id.clone()));
+        }
         // These revisions demand it: a request may ask its client, and a batch has several answers.
         if !check::accepts(headers).events {
             return Err(Refused::not_acceptable());
@@ -261,6 +265,13 @@ pub(super) fn in_session(mut response: Response<Body>, session: Option<HeaderVal
     response
 }
 
+/// A place for what may end a request of this session, if there is none for a request.
+pub(super) fn aside<S>(shared: &Shared<S>, headers: &HeaderMap, principal: &Principal) -> Option<Counted> {
+    let sessions = shared.sessions.as_ref().filter(|_| !is_modern(headers))?;
+    let _known = sessions.find(&shared.ports.timer, headers.get(&SESSION)?, principal)?;
+    shared.limits.asides.take()
+}
+
 /// GET and DELETE of a session; `None` if the modern revision has the word on it. No response: the connection has it.
 pub(super) fn other_than_post<S: Service>(
     shared: &Arc<Shared<S>>,
@@ -289,6 +300,11 @@ fn open<S: Service>(
         return Err(Refused::not_acceptable());
     }
     check_version(&parts.headers)?;
+    // The stream begins at once, and what of a body came behind it would be the next request of its connection.
+    let announces = |name| parts.headers.get_all(name).iter().any(|length| length != "0");
+    if announces(TRANSFER_ENCODING) || announces(CONTENT_LENGTH) {
+        return Err(Refused::bad_request("GET takes no body").closing());
+    }
     if config.server.shutdown.is_draining() {
         // A stream that ends at once would be opened again at once.
         return Err(Refused::shutting_down(config, None));

@@ -6,6 +6,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
+use super::config::HttpConfig;
+
+/// Messages of sessions at once that may end a request, and need no place among the requests for that.
+const ASIDES: usize = 64;
+
 /// A number of things that exist now, and how many may.
 #[derive(Debug)]
 pub(super) struct Gauge {
@@ -24,9 +29,13 @@ impl Gauge {
 
     /// One more, unless there are as many as may be.
     pub(super) fn take(self: &Arc<Self>) -> Option<Counted> {
-        let taken =
-            self.now.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now < self.most).then(|| now + 1));
-        taken.is_ok().then(|| Counted(Arc::clone(self)))
+        self.add(1).then(|| Counted(Arc::clone(self)))
+    }
+
+    /// Whether there is room for so many more, which are counted then.
+    fn add(&self, more: usize) -> bool {
+        let sum = |now: usize| now.checked_add(more).filter(|sum| *sum <= self.most);
+        self.now.fetch_update(Ordering::AcqRel, Ordering::Acquire, sum).is_ok()
     }
 
     /// One more, whether it may be or not: it was admitted in another way.
@@ -44,6 +53,42 @@ impl Gauge {
     }
 }
 
+impl Counted {
+    /// Whether it is one of these.
+    pub(super) fn is_of(&self, gauge: &Arc<Gauge>) -> bool {
+        Arc::ptr_eq(&self.0, gauge)
+    }
+}
+
+/// Some of the things that a [`Gauge`] counts; dropped when they are over.
+#[derive(Debug)]
+pub(super) struct Share {
+    gauge: Arc<Gauge>,
+    size: usize,
+}
+
+impl Share {
+    pub(super) fn none(gauge: &Arc<Gauge>) -> Self {
+        Self { gauge: Arc::clone(gauge), size: 0 }
+    }
+
+    /// Whether there is room for it to be this large, as it is then.
+    pub(super) fn grow_to(&mut self, size: usize) -> bool {
+        let more = size.saturating_sub(self.size);
+        let has_room = self.gauge.add(more);
+        if has_room {
+            self.size += more;
+        }
+        has_room
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.gauge.now.fetch_sub(self.size, Ordering::AcqRel);
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::AcqRel);
@@ -53,10 +98,14 @@ impl Drop for Counted {
 /// The limits of one service, shared by its clones.
 #[derive(Debug)]
 pub(super) struct Limits {
-    /// Requests without their whole answer, listens aside.
+    /// Requests without their whole answer, and long answers that have not left; listens aside.
     pub(super) requests: Arc<Gauge>,
+    /// Messages of sessions that came where there was no place for a request.
+    pub(super) asides: Arc<Gauge>,
     /// Open listens.
     pub(super) listens: Arc<Gauge>,
+    /// Bytes of bodies that are arriving.
+    pub(super) bodies: Arc<Gauge>,
     /// Handlers that run on their own, those whose request is over included.
     pub(super) handlers: Arc<Gauge>,
     /// Told when there is no handler any more.
@@ -65,11 +114,14 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn new(requests: usize, stragglers: usize, listens: usize) -> Arc<Self> {
+    pub(super) fn new(config: &HttpConfig) -> Arc<Self> {
+        let (requests, listens) = (config.server.requests, config.max_listens);
         Arc::new(Self {
-            requests: Gauge::new(requests),
+            requests: Gauge::new(requests.in_flight),
+            asides: Gauge::new(ASIDES),
             listens: Gauge::new(listens),
-            handlers: Gauge::new(requests.saturating_add(listens).saturating_add(stragglers)),
+            bodies: Gauge::new(config.max_bodies),
+            handlers: Gauge::new(requests.in_flight.saturating_add(listens).saturating_add(requests.stragglers)),
             no_handler: Notify::new(),
             counts: Counts::default(),
         })
@@ -131,8 +183,10 @@ pub struct HttpCounters {
     /// Requests whose client was gone before the answer was ready (rule C1). A hang-up in a session of an older revision is no
     /// cancellation, and not counted.
     pub abandoned: u64,
-    /// Requests in progress now, listens aside.
+    /// Requests in progress now, and answers of more than 32 KiB that their clients have not taken; listens aside.
     pub in_flight: usize,
+    /// Bytes of bodies that are arriving now, short ones in one piece aside.
+    pub arriving: usize,
     /// Open listens now.
     pub listens: usize,
     /// Handlers that run on their own now; some may have outlived their request.
@@ -164,6 +218,7 @@ impl Limits {
             streams: read(&self.counts.streams),
             abandoned: read(&self.counts.abandoned),
             in_flight: self.requests.now(),
+            arriving: self.bodies.now(),
             listens: self.listens.now(),
             handlers: self.handlers.now(),
             sessions: 0,
@@ -173,7 +228,7 @@ impl Limits {
 
 #[cfg(test)]
 mod tests {
-    use super::Gauge;
+    use super::{Gauge, Share};
 
     #[test]
     fn a_gauge_is_full_at_its_limit_and_frees_what_is_dropped() {
@@ -184,6 +239,18 @@ mod tests {
         drop(first);
         assert!(gauge.take().is_some());
         drop(beyond);
+        assert_eq!(gauge.now(), 0);
+    }
+
+    #[test]
+    fn a_share_grows_as_long_as_there_is_room_and_is_given_back_whole() {
+        let gauge = Gauge::new(10);
+        let (mut first, mut second) = (Share::none(&gauge), Share::none(&gauge));
+        assert!(first.grow_to(4) && first.grow_to(3) && second.grow_to(6) && gauge.is_full());
+        assert!(!first.grow_to(5) && !first.grow_to(usize::MAX));
+        drop(second);
+        assert!(first.grow_to(10) && gauge.now() == 10);
+        drop(first);
         assert_eq!(gauge.now(), 0);
     }
 }

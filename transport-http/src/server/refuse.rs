@@ -45,6 +45,12 @@ impl Refused {
         Self::new(status, None, RpcError::new(code::INVALID_REQUEST, message))
     }
 
+    /// It answers this request.
+    pub(super) fn of(mut self, id: RequestId) -> Self {
+        self.0.id = Some(id);
+        self
+    }
+
     pub(super) fn closing(mut self) -> Self {
         self.0.close = true;
         self
@@ -108,6 +114,12 @@ impl Refused {
         let what = "this server is at its limit of requests in progress; retry later";
         let error = RpcError::new(code::OVERLOADED, what);
         Self::new(StatusCode::TOO_MANY_REQUESTS, None, error).retry_after(config)
+    }
+
+    pub(super) fn too_much_arrives(config: &HttpConfig) -> Self {
+        let what = "this server is at its limit of bytes that arrive at once; retry later";
+        let error = RpcError::new(code::OVERLOADED, what);
+        Self::new(StatusCode::TOO_MANY_REQUESTS, None, error).retry_after(config).closing()
     }
 
     pub(super) fn no_stream_left(config: &HttpConfig, id: Option<RequestId>) -> Self {

@@ -4,7 +4,6 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
@@ -14,14 +13,15 @@ use steady_core::kernel::{Eras, Exchange, LegacyExchange, Service};
 use steady_core::rpc::{RpcError, code, encode, method};
 use tokio::time::Sleep;
 
-use super::body::Body;
+use super::body::{Body, LONG};
 use super::check::{self, Accepts, Checked};
 use super::config::Principal;
 use super::legacy::{self, Routed, in_session};
-use super::limits::{Counted, bump};
+use super::limits::{Counted, Share, bump};
 use super::refuse::Refused;
 use super::service::{Responding, Shared};
 use super::stream::{EventStream, Messages, Watched};
+use super::unread::refuse_unread;
 use super::watch::{Busy, Watch};
 use crate::sse;
 
@@ -43,18 +43,23 @@ where
             Ok(Some(response)) => Box::pin(std::future::ready(Ok(response))),
             // The connection has taken it over, and this with it.
             Ok(None) => Box::pin(std::future::pending()),
-            Err(refused) => Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
+            Err(refused) => refuse_unread(&shared.limits, refused, &parts, body, watch),
         };
     }
     let Admitted { place, principal, accepts } = match admit(&shared, &parts) {
         Ok(admitted) => admitted,
-        Err(refused) => return Box::pin(std::future::ready(Ok(refuse(&shared, refused)))),
+        Err(refused) => return refuse_unread(&shared.limits, refused, &parts, body, watch),
     };
     let takes_over = watch.as_ref().and_then(|watch| watch.takes_over(&parts));
     let headers = parts.headers;
     Box::pin(async move {
-        let read = read_body(body, shared.config.max_body, shared.config.body_timeout).await;
-        let begun = read.and_then(|body| begin(&shared, &headers, &body, place, principal, watch));
+        let begun = match read_body(&shared, body).await {
+            Ok((body, _share)) => begin(&shared, &headers, &body, place, principal, watch),
+            Err(refused) => {
+                watch.iter().for_each(Watch::leave_unread);
+                Err(refused)
+            }
+        };
         drop(headers);
         Ok(match begun {
             Err(refused) => refuse(&shared, refused),
@@ -89,6 +94,7 @@ fn admit<S: Service>(shared: &Shared<S>, parts: &Parts) -> Result<Admitted, Refu
     let principal = check::principal(config, parts)?;
     // Before the body: what waits for its body counts too.
     let place = limits.requests.take().filter(|_| !limits.handlers.is_full());
+    let place = place.or_else(|| legacy::aside(shared, &parts.headers, &principal));
     let place = place.ok_or_else(|| Refused::overloaded(config))?;
     Ok(Admitted { place, principal, accepts })
 }
@@ -145,7 +151,13 @@ fn begin<S: Service>(
     if config.server.shutdown.is_draining() {
         return Err(Refused::shutting_down(config, Some(request.id)));
     }
+    if !place.is_of(&limits.requests) {
+        return Err(Refused::overloaded(config).of(request.id));
+    }
     if request.method == method::LISTEN {
+        if !check::accepts(headers).events {
+            return Err(Refused::not_acceptable().of(request.id));
+        }
         place = match limits.listens.take() {
             Some(place) => place,
             None => return Err(Refused::no_stream_left(config, Some(request.id))),
@@ -246,6 +258,7 @@ impl<S: Service, M: Messages + 'static> Future for FirstMessage<S, M> {
             // Cancelled, where a client is told so by the end of its stream.
             First::Answer if text.is_empty() && !M::CANCELS => EventStream::new(exchange, None, config.keep_alive),
             First::Answer => {
+                let place = (text.len() > LONG).then(|| shared.limits.requests.count());
                 let whole = if streams && status == StatusCode::OK {
                     let mut event = Vec::new();
                     sse::write_event(&mut event, &message());
@@ -254,7 +267,7 @@ impl<S: Service, M: Messages + 'static> Future for FirstMessage<S, M> {
                     json(text, status)
                 };
                 let busy = this.busy.take();
-                return Poll::Ready(in_session(whole, session).map(|body| body.watched(busy)));
+                return Poll::Ready(in_session(whole, session).map(|body| body.placed(place).watched(busy)));
             }
             First::Said => EventStream::new(exchange, Some(&message()), config.keep_alive),
             First::Silent => EventStream::new(exchange, None, config.keep_alive),
@@ -294,11 +307,15 @@ pub(super) fn events<S>(shared: &Shared<S>, body: Body) -> Response<Body> {
     response
 }
 
-/// Reads a body of at most `limit` bytes within `timeout`. One that came in one piece is not copied.
-async fn read_body<B: http_body::Body>(body: B, limit: usize, timeout: Duration) -> Result<Bytes, Refused> {
-    if body.size_hint().lower() > limit as u64 {
+/// Reads a body within the limits of the service, and its share of what may arrive at once. One that came in one piece is not
+/// copied.
+async fn read_body<S, B: http_body::Body>(shared: &Shared<S>, body: B) -> Result<(Bytes, Option<Share>), Refused> {
+    let Shared { config, limits, .. } = shared;
+    let (limit, size) = (config.max_body, body.size_hint());
+    if size.lower() > limit as u64 {
         return Err(Refused::too_large(limit));
     }
+    let most = size.exact().and_then(|size| usize::try_from(size).ok()).unwrap_or(limit);
     let mut body = pin!(body);
     let mut sleep: Option<Pin<Box<Sleep>>> = None;
     let mut next = async || {
@@ -306,11 +323,14 @@ async fn read_body<B: http_body::Body>(body: B, limit: usize, timeout: Duration)
             if let Poll::Ready(frame) = body.as_mut().poll_frame(cx) {
                 return Poll::Ready(Ok(frame));
             }
-            let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+            let sleep = sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(config.body_timeout)));
             sleep.as_mut().poll(cx).map(|()| Err(Refused::too_slow()))
         })
         .await
     };
+    // What is kept free for the rest: as much as has come, so that it is moved seldom.
+    let room = |size: usize| size.max(most.min(size.saturating_mul(2)));
+    let mut share = None;
     let mut first = Bytes::new();
     let mut rest: Vec<u8> = Vec::new();
     while let Some(frame) = next().await? {
@@ -320,9 +340,18 @@ async fn read_body<B: http_body::Body>(body: B, limit: usize, timeout: Duration)
         if data.remaining() > limit - read {
             return Err(Refused::too_large(limit));
         }
+        let size = read + data.remaining();
+        if size > LONG.max(rest.capacity())
+            && !share.get_or_insert_with(|| Share::none(&limits.bodies)).grow_to(room(size))
+        {
+            return Err(Refused::too_much_arrives(config));
+        }
         if read == 0 {
             first = data.copy_to_bytes(data.remaining());
             continue;
+        }
+        if size > rest.capacity() {
+            rest.reserve_exact(room(size) - rest.len());
         }
         if rest.is_empty() {
             rest.extend_from_slice(&first);
@@ -332,5 +361,5 @@ async fn read_body<B: http_body::Body>(body: B, limit: usize, timeout: Duration)
             data.advance(data.chunk().len());
         }
     }
-    Ok(if rest.is_empty() { first } else { rest.into() })
+    Ok((if rest.is_empty() { first } else { rest.into() }, share))
 }

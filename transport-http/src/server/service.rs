@@ -46,7 +46,7 @@ impl<S: Service> HttpService<S> {
     /// Serves `service` under these settings.
     pub fn new(service: impl Into<Arc<S>>, config: HttpConfig) -> Self {
         let requests = config.server.requests;
-        let limits = Limits::new(requests.in_flight, requests.stragglers, config.max_listens);
+        let limits = Limits::new(&config);
         let exchange = ServerConfig {
             requests: coordinator::Config { in_flight: 1, stragglers: 1, ..requests },
             // One token and its newest value; what else an exchange sends is kept, not evicted.

@@ -11,6 +11,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::body::Events;
 use super::limits::{Counted, Limits, bump};
+use crate::clock::later;
 use crate::sse;
 
 /// Where a batch stops growing, in bytes. What the client's socket does not take stays in the exchange's own buffer, where
@@ -105,8 +106,7 @@ struct KeepAlive {
 
 impl KeepAlive {
     fn new(interval: std::time::Duration) -> Self {
-        let now = Instant::now();
-        Self { interval, quiet_since: now, sleep: Box::pin(tokio::time::sleep_until(now + interval)) }
+        Self { interval, quiet_since: Instant::now(), sleep: Box::pin(tokio::time::sleep(interval)) }
     }
 
     fn said_something(&mut self) {
@@ -117,10 +117,10 @@ impl KeepAlive {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.sleep.as_mut().poll(cx));
-            let at = self.quiet_since + self.interval;
+            let at = later(self.quiet_since, self.interval);
             if Instant::now() >= at {
                 self.quiet_since = Instant::now();
-                self.sleep.as_mut().reset(self.quiet_since + self.interval);
+                self.sleep.as_mut().reset(later(self.quiet_since, self.interval));
                 return Poll::Ready(());
             }
             self.sleep.as_mut().reset(at);
@@ -160,5 +160,9 @@ impl<M: Messages> Events for EventStream<M> {
         ready!(this.keep_alive.poll(cx));
         sse::write_keep_alive(&mut out);
         Poll::Ready(Some((out.into(), false)))
+    }
+
+    fn place(&self) -> Option<Counted> {
+        Some(self.exchange.limits.requests.count())
     }
 }

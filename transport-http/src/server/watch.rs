@@ -8,6 +8,7 @@ use super::body::Body;
 use super::handed::Handed;
 #[cfg(feature = "http2")]
 use super::http2::{LONGEST_PIECE, Lane};
+use super::limits::Counted;
 use super::wire::{Phase, Wire};
 
 /// A request whose head has been read. Once its body has been, [`start`](Self::start) has its client watched.
@@ -38,6 +39,15 @@ impl Watch {
             Self::Wire(_) => None,
             #[cfg(feature = "http2")]
             Self::Lane(_) => None,
+        }
+    }
+
+    /// The body of the request is not read to its end.
+    pub(super) fn leave_unread(&self) {
+        match self {
+            Self::Wire(Held(wire)) => wire.leave_unread(),
+            #[cfg(feature = "http2")]
+            Self::Lane(_) => {}
         }
     }
 
@@ -86,6 +96,16 @@ impl Busy {
 }
 
 impl Busy {
+    /// It is over, but for what the connection has to write: a long answer, which has this place until then.
+    pub(super) fn end(self, place: Option<Counted>) {
+        match (&self.0, place) {
+            (Watch::Wire(Held(wire)), Some(place)) => wire.hold(place),
+            (Watch::Wire(_), None) => {}
+            #[cfg(feature = "http2")]
+            (Watch::Lane(_), _) => {}
+        }
+    }
+
     /// Hands this stream to the connection, which takes it over with the socket; the response, if it must go the usual way.
     pub(super) fn hand_over(self, response: Response<Body>, reusable: bool) -> Option<Response<Body>> {
         let wire = match &self.0 {

@@ -13,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use super::handed::Handed;
+use super::limits::Counted;
 
 /// How much is read ahead of hyper, in bytes. A client that has sent more is looked at from time to time instead.
 const AHEAD: usize = 16 << 10;
@@ -43,6 +44,10 @@ struct State {
     waits: (Wait, Option<Instant>),
     /// A stream that the connection shall write itself.
     handed: Option<Box<Handed>>,
+    /// The place of a long answer that may not have left yet.
+    unsent: Option<Counted>,
+    /// There is a body that nobody read to its end.
+    is_unread: bool,
 }
 
 /// How far a connection's request is.
@@ -94,6 +99,8 @@ impl Wire {
             stalled: false,
             waits: (Wait::Idle, None),
             handed: None,
+            unsent: None,
+            is_unread: false,
         })))
     }
 
@@ -104,6 +111,9 @@ impl Wire {
     /// What the connection waits for, and since when.
     pub(super) fn waits(&self, now: Instant) -> (Wait, Instant) {
         let mut state = self.state();
+        if state.phase == Phase::Between && !state.stalled {
+            state.unsent = None;
+        }
         let wait = match (state.stalled, state.phase, state.in_head) {
             (true, _, _) => Wait::Stalled,
             (false, Phase::Body | Phase::Busy, _) => Wait::Request,
@@ -130,7 +140,11 @@ impl Wire {
                 return state.look_past(cx);
             }
             match state.read_ahead(cx) {
-                Poll::Pending if state.wanted && !state.ahead.is_empty() => return Look::Wanted,
+                Poll::Pending if state.wanted && !state.ahead.is_empty() => {
+                    // Told once: it may have ended its reading, and would be told so for ever.
+                    state.wanted = false;
+                    return Look::Wanted;
+                }
                 Poll::Pending => return Look::There,
                 Poll::Ready(()) => {}
             }
@@ -260,9 +274,40 @@ impl Wire {
         state.ahead.splice(..0, bytes.iter().copied()).for_each(drop);
     }
 
+    /// A long answer is with the connection: it has its place until it has left.
+    pub(super) fn hold(&self, place: Counted) {
+        self.state().unsent = Some(place);
+    }
+
+    /// A body is not read to its end, so the connection must end with the response.
+    pub(super) fn leave_unread(&self) {
+        self.state().is_unread = true;
+    }
+
+    pub(super) fn is_unread(&self) -> bool {
+        self.state().is_unread
+    }
+
+    /// Ends the output, and reads the input to its end and to nobody.
+    pub(super) fn poll_discard(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        let _ended_already = Pin::new(&mut state.stream).poll_shutdown(cx);
+        loop {
+            state.ahead.clear();
+            if state.ended {
+                return Poll::Ready(());
+            }
+            ready!(state.read_ahead(cx));
+        }
+    }
+
     pub(super) fn enter(&self, phase: Phase) {
         let mut state = self.state();
         state.phase = phase;
+        if phase == Phase::Body {
+            // hyper reads a head once the answer before it has left.
+            state.unsent = None;
+        }
         state.in_head = false;
         state.waits.1 = None;
     }
@@ -283,5 +328,41 @@ impl Wire {
             ready!(state.read_ahead(cx));
             state.in_head = true;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::task::Waker;
+
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    async fn pair() -> (TcpStream, Wire) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let client = TcpStream::connect(listener.local_addr().expect("bound")).await.expect("it accepts");
+        (client, Wire::new(listener.accept().await.expect("a client").0))
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_bytes_is_told_once_and_may_not_want_them_any_more() {
+        let (mut client, wire) = pair().await;
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut chunk = [0; 16];
+        assert!(Pin::new(&mut wire.clone()).poll_read(&mut cx, &mut ReadBuf::new(&mut chunk)).is_pending());
+        wire.enter(Phase::Busy);
+        client.write_all(b"x").await.expect("sent");
+        let told = poll_fn(|cx| match wire.look(cx) {
+            Look::There => Poll::Pending,
+            look @ (Look::Full | Look::Wanted | Look::Gone) => Poll::Ready(look),
+        });
+        assert_eq!(told.await, Look::Wanted);
+        assert_eq!(wire.look(&mut cx), Look::There, "the connection would never wait again");
+        let mut buffer = ReadBuf::new(&mut chunk);
+        assert!(Pin::new(&mut wire.clone()).poll_read(&mut cx, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), b"x", "it is there for who wants it later");
     }
 }

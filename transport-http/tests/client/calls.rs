@@ -7,7 +7,7 @@ use steady_http::client::{CallError, Client, Config, ConnectError};
 use steady_http::steady_core::retry::Verdict;
 use steady_http::{HttpConfig, Reply, ServeConfig, Tools};
 
-use super::support::{Raw, by_hand, run, serve, tool, unasked};
+use super::support::{Asked, Raw, by_hand, run, serve, tool, unasked};
 
 const ANY: &str = r#"{"type":"object"}"#;
 
@@ -254,6 +254,42 @@ fn a_kept_connection_that_the_server_closed_is_replaced_and_nothing_is_lost() {
         let raw = replaced.await.expect("no panic");
         assert!(raw.is_quiet());
         assert!(client.traffic().connections <= 3);
+    });
+}
+
+#[test]
+fn a_kept_connection_is_closed_after_its_time_though_nobody_asks_again() {
+    run(async {
+        let raw = Raw::start();
+        let (config, clock) = by_hand();
+        let kept_for = config.idle_timeout;
+        let client = raw.client(config).await;
+        for _ in 0..2 {
+            let call = client.call(tool("a", "{}"));
+            let mut asked = raw.asked();
+            asked.text("1");
+            call.tool_result().await.expect("an answer");
+            clock.is_armed_for(kept_for).await;
+            clock.advance(kept_for);
+            asked.closed_at_last();
+        }
+        // Several, of different ages.
+        let calls = [(); 2].map(|()| client.call(tool("a", "{}")));
+        let mut asked = [raw.asked(), raw.asked()];
+        asked.iter_mut().for_each(|asked| asked.text("2"));
+        for call in calls {
+            call.tool_result().await.expect("an answer");
+            clock.advance(kept_for / 2);
+        }
+        let passes = tokio::spawn(async move {
+            loop {
+                clock.advance(kept_for / 4);
+                tokio::task::yield_now().await;
+            }
+        });
+        asked.into_iter().for_each(Asked::closed_at_last);
+        passes.abort();
+        assert_eq!(client.traffic().connections, 4);
     });
 }
 

@@ -219,6 +219,14 @@ impl Asked {
         assert_eq!(requests, self.nth, "the client sent more");
     }
 
+    /// Waits until the client has closed the connection, whatever came before on it.
+    pub(crate) fn closed_at_last(self) {
+        let mut closed = [0];
+        let _hung_up = self.stream.set_read_timeout(Some(GUARD));
+        // Its thread reads it; at its end both do.
+        assert_eq!(self.stream.peek(&mut closed).expect("it is closed"), 0);
+    }
+
     /// Cuts the connection.
     pub(crate) fn cut(self) {
         let _gone_already = self.stream.shutdown(Shutdown::Both);

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use steady_http::client::{CallError, Client, Config, InputAsked, Kind, Request};
@@ -159,6 +160,35 @@ fn a_real_server_that_wants_headers_gets_them_without_being_asked_for_its_tools_
             assert_eq!(placed.text(), "Zürich");
         }
         assert_eq!(client.traffic().posts, 1 + 3 + 1, "discover; the call, its list, the call; the call");
+    });
+}
+
+#[test]
+fn what_may_have_run_is_not_sent_again_whatever_code_it_ends_with() {
+    run(async {
+        let raw = Raw::start();
+        let client = raw.client(unasked()).await;
+        for (code, data) in [(-32020, Value::Null), (-32022, json!({"supported": ["2026-07-28"]}))] {
+            for reported in [false, true] {
+                // A second attempt would wait for its answer.
+                let call = client.call(tool("a", "{}").max(Some(Duration::from_secs(10))));
+                let mut asked = raw.asked();
+                if reported {
+                    // A gateway that hands on what its upstream said after it had begun.
+                    asked.events();
+                    asked.progress(1.0);
+                    let error = json!({"code": code, "message": "no", "data": data});
+                    asked.event(&json!({"jsonrpc": "2.0", "id": asked.body["id"], "error": error}));
+                    asked.end();
+                } else {
+                    asked.error("200 OK", code, &data);
+                }
+                let Err(CallError::Peer(error)) = call.await else { panic!("it is told") };
+                assert_eq!(error.code, i64::from(code));
+            }
+        }
+        assert!(raw.is_quiet());
+        assert_eq!(client.traffic().posts, 4);
     });
 }
 

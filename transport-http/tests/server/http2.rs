@@ -224,6 +224,43 @@ fn a_stream_that_is_not_read_is_gone_after_the_write_stall_and_its_neighbour_is_
     lab.hears(&["Disconnected"]);
 }
 
+#[test]
+fn a_stream_that_stalls_while_its_connection_is_quiet_is_gone_after_the_write_stall() {
+    let short = Duration::from_millis(50);
+    let lab = Lab::with(ServeConfig { write_stall: short, idle_timeout: short, ..ServeConfig::default() });
+    let mut client = Client::connect(&lab);
+    let mut measured = client.head(call(1, "says", "{}"));
+    let event = client.wait(frame(&mut measured)).expect("an event").expect("data");
+    lab.hears(&["started"]);
+    drop(client);
+    lab.hears(&["Disconnected"]);
+    // The first event fits exactly.
+    let window = u32::try_from(event.len()).expect("short");
+    let mut client = Client::with(&lab, |builder| builder.initial_stream_window_size(window));
+    let mut unread = client.head(call(1, "twice", "{}"));
+    lab.hears(&["started"]);
+    // Younger connections come and go for being idle: nothing is left to do for this one.
+    for _ in 0..2 {
+        assert_eq!(lab.connect().rest(), b"");
+    }
+    lab.open_the_gate();
+    lab.hears(&["Disconnected"]);
+    lab.until(|counters| counters.abandoned == 2 && counters.in_flight == 0);
+    assert!(is_reset(&client, &mut unread), "an error, not an end");
+}
+
+#[test]
+fn no_duration_is_too_long() {
+    let never = Duration::MAX;
+    let mut config =
+        ServeConfig { head_timeout: never, idle_timeout: never, write_stall: never, ..ServeConfig::default() };
+    config.http.keep_alive = never;
+    let lab = Lab::with(config);
+    let mut client = Client::with(&lab, |builder| builder.initial_stream_window_size(1024));
+    assert_eq!(client.answer(call(1, "echo", "{}")).0, 200);
+    assert!(client.answer(call(2, "big", r#"{"bytes":1000000,"to":1}"#)).1.len() > 1_000_000);
+}
+
 /// Reads up to the end; whether that was an error.
 fn is_reset(client: &Client, unread: &mut Response<Incoming>) -> bool {
     client.wait(async {

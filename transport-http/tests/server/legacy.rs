@@ -14,7 +14,7 @@ pub(super) fn plain(id: u32, method: &str, params: &Value) -> String {
     json!({"jsonrpc":"2.0","id":id,"method":method,"params":params}).to_string()
 }
 
-fn tool(id: u32, name: &str, arguments: &Value) -> String {
+pub(super) fn tool(id: u32, name: &str, arguments: &Value) -> String {
     plain(id, "tools/call", &json!({"name":name,"arguments":arguments,"_meta":{"progressToken":id}}))
 }
 
@@ -23,11 +23,11 @@ fn initialize(revision: &str) -> String {
     plain(0, "initialize", &json!({"protocolVersion":revision,"capabilities":{"roots":{}},"clientInfo":info}))
 }
 
-fn cancel(id: u32) -> String {
+pub(super) fn cancel(id: u32) -> String {
     json!({"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":id,"reason":"enough"}}).to_string()
 }
 
-fn head(method: &str, more: &str) -> String {
+pub(super) fn head(method: &str, more: &str) -> String {
     format!(
         "{method} /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAccept: application/json, text/event-stream\r\n\
          Content-Type: application/json\r\n{more}"
@@ -42,9 +42,9 @@ fn post_in(session: &str, body: &str) -> String {
 
 /// A client with a session.
 pub(super) struct Client<'a> {
-    lab: &'a Lab,
+    pub(super) lab: &'a Lab,
     /// Its header lines.
-    session: String,
+    pub(super) session: String,
 }
 
 impl<'a> Client<'a> {
@@ -66,10 +66,15 @@ impl<'a> Client<'a> {
         client
     }
 
+    /// The text of a POST in this session.
+    pub(super) fn post(&self, body: &str) -> String {
+        post_in(&self.session, body)
+    }
+
     /// Sends it on a connection of its own.
-    fn send(&self, body: &str) -> Peer {
+    pub(super) fn send(&self, body: &str) -> Peer {
         let mut peer = self.lab.connect();
-        peer.send(post_in(&self.session, body).as_bytes());
+        peer.send(self.post(body).as_bytes());
         peer
     }
 
@@ -88,7 +93,7 @@ impl<'a> Client<'a> {
     }
 }
 
-fn lab_with(change: impl FnOnce(&mut HttpConfig)) -> Lab {
+pub(super) fn lab_with(change: impl FnOnce(&mut HttpConfig)) -> Lab {
     let mut http = HttpConfig::default();
     change(&mut http);
     Lab::with(ServeConfig { http, ..ServeConfig::default() })

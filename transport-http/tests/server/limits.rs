@@ -179,24 +179,48 @@ fn a_client_that_takes_nothing_is_gone_after_the_write_stall() {
     }
 }
 
-#[test]
-fn half_open_connections_do_not_keep_others_out() {
-    let config = ServeConfig { max_connections: 4096, ..ServeConfig::default() };
-    let lab = Lab::with(config);
-    let mut half_open = Vec::new();
-    // Until the descriptors of this process are used up, which has both ends, but for some to go on with.
-    while half_open.len() < 4000 && std::fs::File::open("/dev/null").is_ok() {
-        let Ok(stream) = std::net::TcpStream::connect(lab.address) else { break };
-        std::io::Write::write_all(&mut &stream, b"POST /mcp HTTP/1.1\r\nHost: loc").expect("the server reads");
-        half_open.push(stream);
-        if half_open.len() % 50 == 0 {
-            // Others are served meanwhile, and the accept queue is empty afterwards.
-            lab.ping();
+/// How many descriptors this process may have: as many as the system lets it ask for.
+fn descriptors() -> usize {
+    #[cfg(unix)]
+    {
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = getrlimit(Resource::Nofile);
+        let _as_it_was = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+        if let Some(most) = getrlimit(Resource::Nofile).current {
+            return usize::try_from(most).unwrap_or(usize::MAX);
         }
     }
-    half_open.truncate(half_open.len() - 50);
-    assert!(half_open.len() >= 300, "{} connections", half_open.len());
+    usize::MAX
+}
+
+#[test]
+#[expect(clippy::print_stdout, reason = "how many there were")]
+fn half_open_connections_do_not_keep_others_out() {
+    // All of them are open at once.
+    let lab = Lab::with(ServeConfig { head_timeout: Duration::from_secs(3600), ..ServeConfig::default() });
+    let most = descriptors();
+    // This process has both ends of each, and needs some more.
+    let count = (most.saturating_sub(200) / 2).min(10_000);
+    println!("{count} half-open connections; {most} descriptors are allowed");
+    assert!(count >= 300, "{most} descriptors");
+    let half_open: Vec<_> = (1..=count)
+        .map(|nth| {
+            let stream = std::net::TcpStream::connect(lab.address).expect("it accepts");
+            std::io::Write::write_all(&mut &stream, b"POST /mcp HTTP/1.1\r\nHost: loc").expect("the server reads");
+            if nth % 100 == 0 {
+                // Others are served meanwhile, and the accept queue is empty afterwards.
+                lab.ping();
+            }
+            stream
+        })
+        .collect();
     lab.ping();
+    // Each of them is still there, and may go on.
+    for stream in [half_open.first(), half_open.last()].into_iter().flatten() {
+        let mut peer = Peer::of(stream.try_clone().expect("a handle"));
+        peer.send(post(&echo()).split_once("Host: 127").expect("a head").1.replacen(".0.0.1", "alhost", 1).as_bytes());
+        assert_eq!(peer.answer().status, 200);
+    }
 }
 
 #[test]

@@ -11,11 +11,15 @@ use steady_http::{
 };
 use tokio::sync::{oneshot, watch};
 
+pub(crate) use super::texts::{call, listen, post, post_with, request};
+
 /// A hang guard, not a measure: nothing here is expected to take long.
 pub(crate) const GUARD: Duration = Duration::from_secs(60);
 
 const ANY: &str = r#"{"type":"object"}"#;
 pub(crate) const MIRRORED: &str = r#"{"type":"object","properties":{"value":{"type":"string","x-mcp-header":"Value"},"n":{"type":"integer","x-mcp-header":"N"}}}"#;
+/// An object cannot be mirrored into a header.
+const BROKEN: &str = r#"{"type":"object","properties":{"a":{"type":"object","x-mcp-header":"A"}}}"#;
 
 /// What handlers tell the test, and what the test tells them.
 #[derive(Clone)]
@@ -95,6 +99,16 @@ async fn torrent(call: ToolCall, cx: Context, wires: Wires) -> Result<Reply, Rpc
         }
     }
     Ok(Reply::text("done"))
+}
+
+async fn big(call: ToolCall, cx: Context) -> Result<Reply, RpcError> {
+    let Arguments { bytes, to, .. } = call.arguments()?;
+    if to > 0 {
+        cx.report(1.0, None, "first");
+        // Until what was said has left.
+        cx.sleep_until(cx.now() + Duration::from_millis(50)).await?;
+    }
+    Ok(Reply::text(&"y".repeat(bytes)))
 }
 
 /// The tools, and one that asks.
@@ -189,14 +203,32 @@ fn tools(wires: &Wires) -> Tools {
         cx.sleep_until(cx.now() + Duration::from_millis(50)).await?;
         Ok(Reply::text("then"))
     });
-    let tools = tools.tool("big", "A long text.", ANY, |call, _cx| async move {
-        Ok(Reply::text(&"y".repeat(call.arguments::<Arguments>()?.bytes)))
-    });
+    let tools = further(tools, wires);
     let tools = tools.tool("panics", "Panics.", ANY, |_, cx| async move {
         cx.checkpoint().await?;
         panic!("on purpose");
     });
     tools.tool("mirrored", "Has mirrored parameters.", MIRRORED, |_, _cx| async { Ok(Reply::text("mirrored")) })
+}
+
+fn further(tools: Tools, wires: &Wires) -> Tools {
+    let tools = tools.tool("big", "A long text, after a report if there is something to count to.", ANY, big);
+    let own = wires.clone();
+    let tools = tools.tool("twice", "Reports, and again once the test says so.", ANY, move |_, cx| {
+        let wires = own.clone();
+        async move {
+            cx.report(1.0, None, "said");
+            wires.say("started");
+            wires.opened().await;
+            cx.report(2.0, None, "said");
+            let cancelled = cx.cancelled().await;
+            wires.say(format!("{:?}", cancelled.reason));
+            Err(cancelled.into())
+        }
+    });
+    tools.tool("broken", "Its schema breaks the rules of mirrored parameters.", BROKEN, |_, _cx| async {
+        Ok(Reply::text("never"))
+    })
 }
 
 /// A running server.
@@ -358,7 +390,10 @@ impl Answer {
 
 impl Peer {
     pub(crate) fn connect(address: SocketAddr) -> Self {
-        let stream = TcpStream::connect(address).expect("the server accepts");
+        Self::of(TcpStream::connect(address).expect("the server accepts"))
+    }
+
+    pub(crate) fn of(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(GUARD)).expect("a timeout");
         stream.set_write_timeout(Some(GUARD)).expect("a timeout");
         let reader = BufReader::new(stream.try_clone().expect("a handle"));
@@ -406,6 +441,18 @@ impl Peer {
         answer
     }
 
+    /// So many bytes.
+    pub(crate) fn bytes(&mut self, count: usize) -> Vec<u8> {
+        let mut bytes = vec![0; count];
+        self.reader.read_exact(&mut bytes).expect("so many");
+        bytes
+    }
+
+    /// Sends what the server may not read any more.
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) {
+        let _closed_already = self.stream.write_all(bytes);
+    }
+
     /// The next chunk of a stream, or `None` at its end.
     pub(crate) fn chunk(&mut self) -> Option<String> {
         let size = self.line();
@@ -431,39 +478,4 @@ impl Peer {
         let _closed_hard = self.reader.read_to_end(&mut rest);
         rest
     }
-}
-
-/// The text of a POST with the headers that its body needs.
-pub(crate) fn post(body: &str) -> String {
-    post_with(body, "")
-}
-
-/// The same with further header lines, each ended by CRLF.
-pub(crate) fn post_with(body: &str, more: &str) -> String {
-    let parsed: serde_json::Value = serde_json::from_str(body).unwrap_or_default();
-    let mut head = String::from("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n");
-    head.push_str("Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: 2026-07-28\r\n");
-    if let Some(method) = parsed["method"].as_str() {
-        head.push_str(&format!("Mcp-Method: {method}\r\n"));
-    }
-    for member in ["name", "uri", "taskId"] {
-        if let Some(name) = parsed["params"][member].as_str() {
-            head.push_str(&format!("Mcp-Name: {name}\r\n"));
-        }
-    }
-    format!("{head}{more}Content-Length: {}\r\n\r\n{body}", body.len())
-}
-
-pub(crate) fn request(id: &str, method: &str, params: &str) -> String {
-    format!(
-        r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{{{params}"_meta":{{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{{}},"progressToken":{id}}}}}}}"#
-    )
-}
-
-pub(crate) fn listen() -> String {
-    request(r#""s""#, "subscriptions/listen", r#""notifications":{},"#)
-}
-
-pub(crate) fn call(id: u32, tool: &str, arguments: &str) -> String {
-    request(&id.to_string(), "tools/call", &format!(r#""name":"{tool}","arguments":{arguments},"#))
 }

@@ -2,6 +2,7 @@
 
 mod changes;
 mod eras;
+mod lapses;
 mod links;
 mod listens;
 #[cfg(feature = "metrics")]

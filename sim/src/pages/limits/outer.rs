@@ -15,6 +15,7 @@ pub(super) fn http() -> Group {
         server: _,
         access: _,
         max_body: _,
+        max_bodies: _,
         body_timeout: _,
         max_listens: _,
         stream_after: _,
@@ -30,6 +31,11 @@ pub(super) fn http() -> Group {
         source: "transport-http/src/server/config.rs",
         limits: vec![
             bytes("max_body", http.max_body, "413"),
+            bytes(
+                "max_bodies",
+                http.max_bodies,
+                "a body that is arriving is refused (429); those that are short are not counted",
+            ),
             time("body_timeout", http.body_timeout, "408"),
             count("max_listens", http.max_listens, "open listens", "503"),
             time("stream_after", http.stream_after, "the answer becomes a stream"),
