@@ -75,8 +75,8 @@ impl<S: Service> Server<S> {
         let ServerConfig { shutdown, shutdown_limit, flush, .. } = &config.http.server;
         let most = u32::try_from(config.max_connections).unwrap_or(u32::MAX).max(1);
         let places = Arc::new(Semaphore::new(most as usize));
-        // Dropped after the connections, and like them when this future is.
-        let _cut = Cut(shutdown);
+        // The last of the connections throws it: none may still be writing what the cut makes of its requests.
+        let cut = Arc::new(Cut(shutdown.clone()));
         // Connections are dropped with it: what they serve is cancelled.
         let mut connections = tokio::task::JoinSet::new();
         let (mut stop, mut draining) = (pin!(stop), pin!(shutdown.draining()));
@@ -94,9 +94,10 @@ impl<S: Service> Server<S> {
             };
             let Some((stream, place)) = accepted else { break };
             let served = serve_connection(stream, service.clone(), Arc::clone(&config));
+            let cut = Arc::clone(&cut);
             connections.spawn(async move {
                 served.await;
-                drop(place);
+                drop((place, cut));
             });
         }
         drop(listener);
@@ -132,9 +133,9 @@ impl<S: Service> Server<S> {
 }
 
 /// Whatever is left when serving is over hears that it is.
-struct Cut<'a>(&'a Shutdown);
+struct Cut(Shutdown);
 
-impl Drop for Cut<'_> {
+impl Drop for Cut {
     fn drop(&mut self) {
         self.0.cut();
     }
