@@ -67,7 +67,8 @@ fn a_reader_that_keeps_up_finds_the_same_place_each_time() {
     let (queue, call) = (OutboundQueue::new(Config::default()), Handle::new(0, 1));
     queue.open(call, "{\"progressToken\":1,\"progress\":");
     let through = |value: u8| {
-        queue.progress(call, f64::from(value), None, "one text, copied into the memory of the last one");
+        let pushed = queue.progress(call, f64::from(value), None, "one text, copied into the memory of the last one");
+        assert_eq!(pushed, Pushed::Queued);
         assert!(queue.pop(|_| ()).is_some());
     };
     through(0);
