@@ -482,7 +482,7 @@ mod tests {
             Some(true)
         );
         assert!(!driven.queue.cells.overwrite(call, 4.0, None, ""), "it was settled");
-        assert_eq!(driven.queue.occupancy(), (0, 0, (0, 0)));
+        assert_eq!((driven.queue.occupancy(), driven.queue.superseded()), ((0, 0, (0, 0)), 1));
     }
 
     #[test]

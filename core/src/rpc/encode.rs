@@ -185,6 +185,7 @@ pub fn progress(out: &mut Vec<u8>, prefix: &str, value: f64, total: Option<f64>,
 }
 
 /// A progress notification whose prefix is not at hand.
+#[cfg(feature = "std")]
 pub(crate) fn whole_progress(token: &ProgressToken, value: f64, total: Option<f64>, message: &str) -> Vec<u8> {
     // Its fixed text, two numbers and a token of usual length: written without growing.
     let mut out = Vec::with_capacity(192 + message.len());

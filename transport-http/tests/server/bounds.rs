@@ -1,4 +1,4 @@
-//! What one client may hold of what all share: places, memory, a thread; and what it cannot take from others.
+//! What one client may hold of what all share: places, memory; and what it cannot take from others.
 
 use std::time::Duration;
 
@@ -19,29 +19,8 @@ fn echo() -> String {
 }
 
 /// The head of a GET for the stream of a session, with these further lines.
-fn get(client: &Client<'_>, version: &str, more: &str) -> String {
-    let head = format!("{}{}{more}\r\n", head("GET", ""), client.session);
-    head.replace("HTTP/1.1", version)
-}
-
-#[test]
-fn bytes_behind_a_get_cost_no_thread() {
-    let lab = Lab::start();
-    let client = Client::open(&lab, "2025-11-25");
-    // As many as the runtime has threads.
-    let peers: Vec<Peer> = (0..2)
-        .map(|_| {
-            let mut peer = lab.connect();
-            peer.send(get(&client, "HTTP/1.0", "Content-Length: 10\r\n").as_bytes());
-            peer.head();
-            peer.try_send(b"x");
-            peer
-        })
-        .collect();
-    lab.ping();
-    drop(peers);
-    lab.ping();
-    lab.until(|counters| counters.listens == 0);
+fn get(client: &Client<'_>, more: &str) -> String {
+    format!("{}{}{more}\r\n", head("GET", ""), client.session)
 }
 
 #[test]
@@ -55,7 +34,7 @@ fn the_body_of_a_get_is_no_request() {
         (format!("Content-Length: {}\r\n", smuggled.len() + 8), "\r\n\r\n\r\n\r\n"),
         ("Transfer-Encoding: chunked\r\n".into(), &*chunk),
     ] {
-        let (head, body) = (get(&client, "HTTP/1.1", &length), format!("{before}{smuggled}"));
+        let (head, body) = (get(&client, &length), format!("{before}{smuggled}"));
         for apart in [true, false] {
             let mut peer = lab.connect();
             let first = if apart { head.clone() } else { format!("{head}{body}") };
@@ -74,7 +53,7 @@ fn the_body_of_a_get_is_no_request() {
     }
     // No body, in words.
     let mut peer = lab.connect();
-    peer.send(get(&client, "HTTP/1.1", "Content-Length: 0\r\n").as_bytes());
+    peer.send(get(&client, "Content-Length: 0\r\n").as_bytes());
     assert_eq!(peer.head().status, 200);
 }
 

@@ -1,5 +1,7 @@
 //! The rules of the transport: what is checked, in which order, and what a refusal looks like (H1 to H9, M3 to M6).
 
+use std::time::Duration;
+
 use steady_http::headers::Access;
 use steady_http::steady_core::kernel::Eras;
 use steady_http::{HttpConfig, ServeConfig, ServerConfig};
@@ -164,7 +166,10 @@ fn unknown_methods_are_404_and_the_old_handshake_learns_the_versions() {
 
 #[test]
 fn errors_of_a_handler_travel_with_200() {
-    let lab = Lab::start();
+    // However slow the machine is, it is no stream.
+    let mut config = ServeConfig::default();
+    config.http.stream_after = Duration::from_secs(3600);
+    let lab = Lab::with(config);
     assert_eq!(refusal(&lab, &post(&call(1, "no such tool", "{}"))), (200, Some(-32602)), "rule H9");
     assert_eq!(refusal(&lab, &post(&call(1, "panics", "{}"))), (200, Some(-32603)));
     lab.ping();
