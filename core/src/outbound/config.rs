@@ -27,8 +27,8 @@ pub struct Config {
     pub kept_bytes: usize,
     /// Lossless progress messages. Default 256: a batch that is worth a write and a wake-up.
     pub lossless: usize,
-    /// Text bytes of all lossless progress together, above which a further one waits. A single larger one is accepted when it
-    /// would be the only one. Default 32 KiB.
+    /// Text bytes of all lossless progress together, from which on a further one waits: small and large ones alike, so that a
+    /// large one is not kept out by small ones. At least 1. Default 32 KiB.
     pub lossless_bytes: usize,
     /// Refusals (errors that hold no permit). Default 16.
     pub refusals: usize,

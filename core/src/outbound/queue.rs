@@ -48,7 +48,13 @@ impl Outbound {
     /// An empty buffer. A capacity of zero messages is taken as one.
     #[must_use]
     pub fn new(mut config: Config) -> Self {
-        for count in [&mut config.capacity, &mut config.finals, &mut config.lossless, &mut config.refusals] {
+        for count in [
+            &mut config.capacity,
+            &mut config.finals,
+            &mut config.lossless,
+            &mut config.lossless_bytes,
+            &mut config.refusals,
+        ] {
             *count = (*count).max(1);
         }
         let size = config.capacity.next_power_of_two();
@@ -219,9 +225,8 @@ impl Outbound {
     /// Whether lossless progress of this many bytes has a place.
     #[must_use]
     pub fn lossless_fits(&self, bytes: usize) -> bool {
-        let alone = self.lossless == 0;
-        let few = self.lossless < self.config.lossless && self.lossless_bytes + bytes <= self.config.lossless_bytes;
-        (alone || few) && self.fits(bytes)
+        let few = self.lossless < self.config.lossless && self.lossless_bytes < self.config.lossless_bytes;
+        few && self.fits(bytes)
     }
 
     /// Forgets a cancelled request: none of its queued messages leaves (`OUT-3`), its handle is free.

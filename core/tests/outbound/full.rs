@@ -212,21 +212,19 @@ fn full_of_lossless_progress_each_producer_waits_and_a_pop_wakes_it() {
 }
 
 #[test]
-fn full_of_lossless_bytes_progress_waits_and_one_that_is_larger_goes_alone() {
+fn full_of_lossless_bytes_progress_waits_and_large_ones_have_the_same_chance() {
     let (queue, calls) = queue(Config { lossless_bytes: 4, ..Config::default() }, 1);
     let (bell, waker) = Bell::new();
     let poll = |text: &str| queue.poll_lossless(&Context::from_waker(&waker), calls[0], text.as_bytes());
-    assert_eq!(poll("ab"), Poll::Ready(()));
-    assert_eq!(poll("cde"), Poll::Pending);
-    assert_eq!(poll("cd"), Poll::Ready(()));
-    assert_eq!(next(&queue), Some((Some(0), "ab".into())));
-    assert_eq!(poll("larger"), Poll::Pending);
-    assert_eq!(next(&queue), Some((Some(0), "cd".into())));
+    assert_eq!(poll("abc"), Poll::Ready(()));
+    assert_eq!(poll("larger"), Poll::Ready(()), "there was room for a small one");
+    assert_eq!(poll("d"), Poll::Pending);
+    assert_eq!(next(&queue), Some((Some(0), "abc".into())));
+    assert_eq!(poll("d"), Poll::Pending);
+    assert_eq!(bell.rings(), 0);
+    assert_eq!(next(&queue), Some((Some(0), "larger".into())));
     assert_eq!(bell.rings(), 1);
-    assert_eq!(poll("larger"), Poll::Ready(()));
-    assert_eq!(poll("e"), Poll::Pending);
-    assert_eq!(rest(&queue), ["larger"]);
-    assert_eq!(poll("e"), Poll::Ready(()));
+    assert_eq!(poll("d"), Poll::Ready(()));
 }
 
 #[test]

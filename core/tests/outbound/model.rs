@@ -167,8 +167,8 @@ impl Model {
         }
         let waiting = || self.list.iter().filter(|message| message.kind == Kind::Lossless);
         let bytes: usize = waiting().map(|message| message.len).sum();
-        let few = waiting().count() < self.config.lossless && bytes + text.len() <= self.config.lossless_bytes;
-        let room = (few || waiting().next().is_none()) && self.fits(text.len());
+        let few = waiting().count() < self.config.lossless && bytes < self.config.lossless_bytes;
+        let room = few && self.fits(text.len());
         room && self.keep(Some(handle), Kind::Lossless, text)
     }
 

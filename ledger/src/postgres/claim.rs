@@ -6,7 +6,7 @@ use super::options::Isolation;
 use super::pool::Conn;
 use super::record::Call;
 use super::schema;
-use super::tx::{durable, now};
+use super::tx::now;
 use super::wire::args;
 use crate::error::LedgerError;
 use crate::time::Known;
@@ -33,9 +33,8 @@ macro_rules! claim {
             now!(),
             ", latest_ms, ahead_ms, forgotten_ms, pg_current_xact_id()::text, ",
             $taken,
-            ", set_config('statement_timeout', $3, true), set_config('idle_in_transaction_session_timeout', $4, true), ",
-            durable!(),
-            " FROM ledger_meta WHERE schema = $8"
+            ", set_config('statement_timeout', $3, true), set_config('idle_in_transaction_session_timeout', $4, true) \
+             FROM ledger_meta WHERE schema = $8"
         )
     };
 }

@@ -30,6 +30,12 @@ pub(super) fn kind(error: &tokio_postgres::Error) -> Kind {
     }
 }
 
+/// Whether the server process itself said that it ends, and so reads nothing more. A pooler's errors have a code as well, and
+/// say nothing of the process behind it.
+pub(super) fn is_last_word(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code().starts_with("57P0") || code.code().starts_with("25P0"))
+}
+
 /// What a call is told of an error that came before any commit was asked for.
 pub(super) fn refused(error: tokio_postgres::Error) -> LedgerError {
     match error.code() {

@@ -285,7 +285,7 @@ impl Inner {
         let found = match record::find(&conn, &call.scope, &call.key).await {
             // The server has closed it since it was last used.
             Err(LedgerError::Storage(_)) if conn.is_closed() => {
-                conn = self.pool.fresh().await?;
+                conn = self.pool.anew(conn).await?;
                 record::find(&conn, &call.scope, &call.key).await?
             }
             found => found?,

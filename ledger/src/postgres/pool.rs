@@ -128,6 +128,13 @@ impl Pool {
         Ok(conn)
     }
 
+    /// Another connection in the place of this one.
+    pub(super) async fn anew(&self, mut conn: Conn) -> Result<Conn, LedgerError> {
+        conn.wire = None;
+        conn.wire = Some(self.connect().await?);
+        Ok(conn)
+    }
+
     async fn place(&self) -> Result<Conn, LedgerError> {
         let place = tokio::time::timeout(self.patience, Arc::clone(&self.places).acquire_owned()).await;
         let place = place.map_err(|_| LedgerError::Busy { operation: None })?;

@@ -12,7 +12,7 @@ use steady_core::idempotency::{Scope, State};
 
 use super::claim::{Claim, claim, is_over};
 use super::effect::{PgEffect, PgTx, Trouble};
-use super::fault::{Kind, kind};
+use super::fault::{Kind, is_last_word, kind};
 use super::ledger::{Inner, ran};
 use super::options::Isolation;
 use super::outbox;
@@ -144,7 +144,7 @@ impl<'a> Runs<'a> {
         let mut claimed = claim(inner, &conn, call).await;
         if claimed.as_ref().is_err_and(|error| kind(error) == Kind::Lost) {
             // The server has closed it since it was last used. Nothing is claimed.
-            conn = inner.pool.fresh().await?;
+            conn = inner.pool.anew(conn).await?;
             claimed = claim(inner, &conn, call).await;
         }
         let claim = match claimed {
@@ -262,11 +262,16 @@ impl<'a> Runs<'a> {
         let Kept { small, day, id } = record::keep(&conn, &body, expires).await.map_err(stop)?;
         let seal = record::seal(&inner.secret, &call.fingerprint, code(State::Committed), &body);
         // A key that got its record meanwhile is refused by its index. That this is no longer the transaction of the claim,
-        // by a null in `executions`, which may have none. Either way the commit that goes out with it does nothing.
-        let sql = "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms,
+        // by a null in `executions`, which may have none. Either way the commit that goes out with it does nothing. What that
+        // commit waits for is looked at last.
+        let sql = concat!(
+            "INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms,
                                           expires_ms, result, result_day, result_id, result_digest)
                    VALUES ($1, $2, $3, $4, 2, CASE WHEN pg_current_xact_id()::text = $5 THEN 1 END, $6, $7, $8, $9, $10,
-                           $11)";
+                           $11)
+                   RETURNING ",
+            durable!()
+        );
         let values = args![
             &*call.scope.principal => TEXT, &*call.scope.operation => TEXT, call.key.as_str() => TEXT,
             &call.fingerprint[..] => BYTEA, claim.number => TEXT, recorded => INT8, expires => INT8, small => BYTEA,
@@ -289,6 +294,7 @@ impl<'a> Runs<'a> {
             }
         };
         match (stored, done) {
+            (Ok(0), Ok(())) => Err(LedgerError::Corrupt { part: "the table of keys did not take a row" }.into()),
             (Ok(_), Ok(())) => {
                 inner.latest.fetch_max(after.latest, std::sync::atomic::Ordering::Relaxed);
                 outbox::wake(inner, &conn, &outgoing).await;
@@ -350,7 +356,8 @@ impl<'a> Runs<'a> {
                 conn.put_back();
                 if rows.is_empty() {
                     // Somebody else was faster: that is the answer, or will be.
-                    return Err(Stop::Again(LedgerError::InFlight { retry_after: SOON }));
+                    let soon = Stop::Again(LedgerError::InFlight { retry_after: SOON });
+                    return inner.known(call).await?.ok_or(soon);
                 }
                 Ok(Answer { body: body.to_vec(), replayed: false })
             }
@@ -377,8 +384,7 @@ impl<'a> Runs<'a> {
             let looked = is_over(inner, call).await;
             if let Ok(Some(there)) = looked {
                 if !there {
-                    // A server process that says why it ends reads nothing more.
-                    let over = sent == Sent::UnderLock || error.code().is_some();
+                    let over = sent == Sent::UnderLock || is_last_word(&error);
                     let error = error.into();
                     return Err(if over { LedgerError::Storage(error) } else { LedgerError::CommitUnknown(error) });
                 }

@@ -23,6 +23,8 @@ use crate::transaction::Answer;
 pub(super) enum Refusal {
     /// The key has a record.
     Taken,
+    /// Somebody else has the lock of the key.
+    Busy,
     /// What has to hold does not: see the statement.
     Rule,
 }
@@ -32,6 +34,7 @@ pub(super) fn refusal(error: &tokio_postgres::Error) -> Option<Refusal> {
     let told = error.as_db_error().filter(|told| told.table() == Some("ledger_key"))?;
     match told.code().code() {
         "23505" => Some(Refusal::Taken),
+        "23502" if told.column() == Some("state") => Some(Refusal::Busy),
         "23502" => Some(Refusal::Rule),
         _ => None,
     }
@@ -51,8 +54,9 @@ impl PgLedger {
     ///
     /// A statement that returns no row, or several, is rolled back as [`LedgerError::Aborted`]: let it return the refusal
     /// itself, or use [`PgLedger::execute`]. So is one whose result holds the word `input_required` (rule I5). That the
-    /// result is a `T` shows only after the commit: [`LedgerError::ResultType`] then says that it is there. It always runs
-    /// under [`Isolation::ReadCommitted`](crate::Isolation), and once. It waits for rows that others have locked, also for
+    /// result is a `T` shows only after the commit: [`LedgerError::ResultType`] then says that it is there. It runs under
+    /// the isolation that the role begins with (`default_transaction_isolation`, READ COMMITTED unless somebody changed it),
+    /// and once. It waits for rows that others have locked, also for
     /// those of a call with its own key that is under way.
     ///
     /// # Errors
@@ -74,7 +78,7 @@ impl PgLedger {
         }
         let mut conn = inner.pool.get().await?;
         if conn.is_closed() {
-            conn = inner.pool.fresh().await?;
+            conn = inner.pool.anew(conn).await?;
         }
         let ran = run(inner, &conn, &call, sql, args).await;
         let error = match ran {
@@ -108,8 +112,9 @@ impl PgLedger {
     }
 }
 
-/// The bytes of the result. A key that is taken is refused by its index; whatever else has to hold, by a null in
-/// `executions`, which may have none. Either way nothing of the effect stays.
+/// The bytes of the result. A key that is taken is refused by its index, one whose lock somebody else has by a null in
+/// `state`, and whatever else has to hold by a null in `executions`: the first null is the one that is told. Nothing of the
+/// effect stays then.
 async fn run(
     inner: &Inner,
     wire: &Wire,
@@ -133,9 +138,8 @@ async fn run(
         "WITH effect AS ({sql})
          INSERT INTO ledger_key(principal, operation, key, fingerprint, state, executions, recorded_ms, expires_ms,
                                 result, result_digest)
-         SELECT ${principal}, ${operation}, ${key}, ${print}, 2,
-                CASE WHEN schema = ${schema} AND body NOT LIKE '%input\\_required%' {age}
-                         AND pg_try_advisory_xact_lock(${lock}) THEN 1 END,
+         SELECT ${principal}, ${operation}, ${key}, ${print}, CASE WHEN pg_try_advisory_xact_lock(${lock}) THEN 2 END,
+                CASE WHEN schema = ${schema} AND body NOT LIKE '%input\\_required%' {age} THEN 1 END,
                 greatest(shown, latest_ms), greatest(shown, latest_ms) + ${retention},
                 bytes, sha256(${seal} || sha256(${seal} || bytes))
          FROM (SELECT body, convert_to(body, 'UTF8') AS bytes, schema, latest_ms, forgotten_ms,
@@ -163,19 +167,16 @@ async fn why(inner: &Inner, call: &Call, error: tokio_postgres::Error) -> Result
     match refusal(&error) {
         // It went in between.
         Some(Refusal::Taken) => return Ok(LedgerError::Busy { operation: None }),
+        // Its holder may have let go meanwhile: that says nothing of this statement.
+        Some(Refusal::Busy) => return Ok(LedgerError::InFlight { retry_after: SOON }),
         Some(Refusal::Rule) => {}
         None if error.code().is_some_and(|code| code.code() == "57014") => return Ok(LedgerError::TimeLimit),
         None => return Ok(LedgerError::Aborted(PgSqlError::from(error).into())),
     }
     let tx = inner.begin().await?;
-    let free = tx.first("SELECT pg_try_advisory_xact_lock($1)", args![call.lock => INT8]).await?;
-    let free = free.is_some_and(|row| row.get(0));
     let age = tx.check_age(inner, &call.key);
     tx.roll_back().await;
     age?;
-    if !free {
-        return Ok(LedgerError::InFlight { retry_after: SOON });
-    }
     let told = "the statement returned no row with a result, or one that asks for input";
     Ok(LedgerError::Aborted(told.into()))
 }

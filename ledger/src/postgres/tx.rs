@@ -35,7 +35,8 @@ macro_rules! now {
 pub(super) use now;
 
 /// Sees to it that the commit waits for the disk. Another one that shares the connection, through a pooler, may have left it
-/// with another setting. To set it costs, so it is only done where it has to be.
+/// with another setting. To set it costs, so it is only done where it has to be; and with the last statement, since a setting
+/// can change up to there.
 macro_rules! durable {
     () => {
         "CASE WHEN current_setting('synchronous_commit') NOT IN ('on', 'remote_apply')
@@ -114,7 +115,7 @@ impl Tx {
 
     pub(super) async fn commit(self, inner: &Inner) -> Result<(), LedgerError> {
         let token: [u8; 16] = inner.entropy.bytes()?;
-        let sql = "INSERT INTO ledger_receipt(token, at_ms) VALUES ($1, $2)";
+        let sql = concat!("INSERT INTO ledger_receipt(token, at_ms) VALUES ($1, $2) RETURNING ", durable!());
         let values = args![&token[..] => BYTEA, self.tick.now => INT8];
         self.conn.ready(sql, values).await?;
         let (receipt, done) = self.conn.both(self.conn.raw().run(sql, values), self.conn.raw().batch("COMMIT")).await;
@@ -216,9 +217,7 @@ impl Inner {
         let sql = concat!(
             "SELECT ",
             now!(),
-            ", latest_ms, ahead_ms, forgotten_ms, schema, ",
-            durable!(),
-            ", set_config('idle_in_transaction_session_timeout', $2, true) FROM ledger_meta"
+            ", latest_ms, ahead_ms, forgotten_ms, schema, set_config('idle_in_transaction_session_timeout', $2, true) FROM ledger_meta"
         );
         let clock = self.clock_ms();
         let values = args![clock => INT8, self.idle_limit => TEXT];
@@ -226,7 +225,7 @@ impl Inner {
         let mut answers = conn.both(conn.raw().batch(begin), conn.raw().first(sql, values)).await;
         if answers.0.is_err() {
             // The server has closed it since it was last used. Nothing has been done.
-            conn = self.pool.fresh().await?;
+            conn = self.pool.anew(conn).await?;
             answers = conn.both(conn.raw().batch(begin), conn.raw().first(sql, values)).await;
         }
         answers.0?;

@@ -226,8 +226,8 @@ fn a_stream_that_is_not_read_is_gone_after_the_write_stall_and_its_neighbour_is_
 
 #[test]
 fn a_stream_that_stalls_while_its_connection_is_quiet_is_gone_after_the_write_stall() {
-    let short = Duration::from_millis(50);
-    let lab = Lab::with(ServeConfig { write_stall: short, idle_timeout: short, ..ServeConfig::default() });
+    let (write_stall, idle_timeout) = (Duration::from_millis(50), Duration::from_millis(500));
+    let lab = Lab::with(ServeConfig { write_stall, idle_timeout, ..ServeConfig::default() });
     let mut client = Client::connect(&lab);
     let mut measured = client.head(call(1, "says", "{}"));
     let event = client.wait(frame(&mut measured)).expect("an event").expect("data");

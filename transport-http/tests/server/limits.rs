@@ -199,10 +199,10 @@ fn half_open_connections_do_not_keep_others_out() {
     // All of them are open at once.
     let lab = Lab::with(ServeConfig { head_timeout: Duration::from_secs(3600), ..ServeConfig::default() });
     let most = descriptors();
-    // This process has both ends of each, and needs some more.
-    let count = (most.saturating_sub(200) / 2).min(10_000);
+    // This process has both ends of each, and other tests run in it.
+    let count = (most.saturating_sub(1000) / 2).min(10_000);
     println!("{count} half-open connections; {most} descriptors are allowed");
-    assert!(count >= 300, "{most} descriptors");
+    assert!(count >= 300, "{most} descriptors are too few for this test");
     let half_open: Vec<_> = (1..=count)
         .map(|nth| {
             let stream = std::net::TcpStream::connect(lab.address).expect("it accepts");

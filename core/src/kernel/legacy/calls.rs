@@ -99,13 +99,16 @@ impl Calls {
             let gone = RpcError::invalid_params("the call that this continues is not in progress any more");
             return ready.push_back(error(id, &gone).into());
         };
-        let Waiting { more, done, .. } = waiting;
+        let Waiting { more, done, is_lost, .. } = waiting;
         let done = match done {
             None => None,
             Some(Done::Answer(member, text)) => Some(answer(id, member, &text).into()),
             // Nobody is there who waits for what the application said.
             Some(Done::None(end)) => return ready.push_back(Ready::Unanswered(id.into(), end)),
         };
+        if is_lost {
+            return ready.extend(done);
+        }
         let given = members(params, &["inputResponses"]).and_then(|[all]| members(all?, &[QUESTION]));
         let mut text = Vec::new();
         match given {
@@ -152,8 +155,8 @@ impl Calls {
     }
 
     fn abandon(&mut self, call: i64, why: &str, say: &mut Out) {
-        let Some(Waiting { question, more, done, .. }) = self.parked.take(call) else { return };
-        if matches!(done, Some(Done::None(_))) {
+        let Some(Waiting { question, more, done, is_lost, .. }) = self.parked.take(call) else { return };
+        if is_lost || matches!(done, Some(Done::None(_))) {
             return;
         }
         let nobody = RpcError::internal(NOBODY);
@@ -191,7 +194,7 @@ impl Calls {
     pub(super) fn lapse(&mut self, lapse: Lapse, ready: &mut In) {
         match lapse {
             Lapse::Notices => self.listens.lose(ready),
-            Lapse::Session => self.parked.lose(),
+            Lapse::Session => self.closing.extend(self.parked.lose().into_iter().map(RequestId::from)),
         }
     }
 
@@ -202,7 +205,7 @@ impl Calls {
             RequestId::String(own) => return self.listens.unanswered(own, &end, ready, say),
         };
         match self.parked.get_mut(id) {
-            Some(waiting) => waiting.done = Some(Done::None(end)),
+            Some(waiting) => waiting.end(Done::None(end)),
             None => {
                 let now = self.running.remove(&id).unwrap_or(id);
                 ready.push_back(Ready::Unanswered(now.into(), end));
@@ -222,8 +225,7 @@ impl Calls {
                     rpc::Body::Error(error) => ("error", error.get()),
                 };
                 if let Some(waiting) = self.parked.get_mut(id) {
-                    waiting.done = Some(Done::Answer(member, text.into()));
-                    return;
+                    return waiting.end(Done::Answer(member, text.into()));
                 }
                 match self.running.remove(&id) {
                     Some(now) if now != id => {
@@ -284,7 +286,7 @@ impl Calls {
         // Where nothing tells whose question it is, it goes to the newest call.
         let running = stream.or_else(|| self.running.last_key_value().map(|(call, _)| *call));
         let running = running.filter(|call| self.running.contains_key(call));
-        let parked = stream.or_else(|| self.parked.newest()).filter(|call| self.parked.contains(*call));
+        let parked = stream.or_else(|| self.parked.newest()).filter(|call| self.parked.takes(*call));
         let refused = match Kind::of(name, Some(params)) {
             None => Some(RpcError::new(code::METHOD_NOT_FOUND, format!("this client has no method {name:?}"))),
             Some(kind) if !ask::can_ask(self.revision, &self.capabilities, kind) => {

@@ -3,6 +3,7 @@
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::id::RequestId;
 use crate::kernel::port::Unanswered;
@@ -31,6 +32,23 @@ pub(super) struct Waiting {
     pub(super) more: VecDeque<(RequestId, String, String)>,
     /// Its end, if it came all the same.
     pub(super) done: Option<Done>,
+    /// The session that asked is over: what the application answers would reach one that has not asked, perhaps as the answer
+    /// to another question.
+    pub(super) is_lost: bool,
+}
+
+impl Waiting {
+    /// Whether its server waits for what the application says.
+    fn is_open(&self) -> bool {
+        !self.is_lost && !matches!(self.done, Some(Done::None(_)))
+    }
+
+    /// It ended, if that was not known yet.
+    pub(super) fn end(&mut self, done: Done) {
+        if self.is_open() {
+            self.done = Some(done);
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -42,13 +60,14 @@ pub(super) enum Done {
 }
 
 impl Parked {
-    pub(super) fn contains(&self, call: i64) -> bool {
-        self.calls.contains_key(&call)
+    /// Whether this call takes a further question.
+    pub(super) fn takes(&self, call: i64) -> bool {
+        self.calls.get(&call).is_some_and(Waiting::is_open)
     }
 
-    /// The newest call.
+    /// The newest call that takes a further question.
     pub(super) fn newest(&self) -> Option<i64> {
-        self.calls.last_key_value().map(|(call, _)| *call)
+        self.calls.iter().rev().find(|(_, waiting)| waiting.is_open()).map(|(call, _)| *call)
     }
 
     /// The call that the client knew under this id when it was asked.
@@ -68,7 +87,7 @@ impl Parked {
 
     pub(super) fn park(&mut self, call: i64, now: i64, question: RequestId) {
         self.times += 1;
-        let waiting = Waiting { now, since: self.times, question, more: VecDeque::new(), done: None };
+        let waiting = Waiting { now, since: self.times, question, more: VecDeque::new(), done: None, is_lost: false };
         self.calls.insert(call, waiting);
     }
 
@@ -80,12 +99,17 @@ impl Parked {
         self.calls.remove(&call)
     }
 
-    /// The session that asked is over: what the application answers would reach one that has not asked, perhaps as the
-    /// answer to another question.
-    pub(super) fn lose(&mut self) {
-        for waiting in self.calls.values_mut() {
-            let lost = || Done::None(Unanswered::Lost("the server has forgotten the session".into()));
-            waiting.done.get_or_insert_with(lost);
+    /// The session that asked is over. The calls of which no end was known: nothing more is to be heard of them.
+    pub(super) fn lose(&mut self) -> Vec<i64> {
+        let mut unheard = Vec::new();
+        for (call, waiting) in &mut self.calls {
+            waiting.is_lost = true;
+            waiting.more.clear();
+            if waiting.done.is_none() {
+                waiting.done = Some(Done::None(Unanswered::Lost("the server has forgotten the session".into())));
+                unheard.push(*call);
+            }
         }
+        unheard
     }
 }

@@ -108,7 +108,7 @@ pub(super) fn outbound() -> Group {
                 "a final waits in the backlog with its permit, and no further request is read; a lossless report is refused",
             ),
             count("lossless", queue.lossless, "lossless reports", "the handler waits for room"),
-            bytes("lossless_bytes", queue.lossless_bytes, "the handler waits for room; one that is larger goes alone"),
+            bytes("lossless_bytes", queue.lossless_bytes, "the handler waits for room"),
             count("refusals", queue.refusals, "refusals", "reading waits until one has left"),
         ],
     }
