@@ -2,23 +2,22 @@
 //! them the [floor]: the same statements in the same client without a ledger. What each takes of the processors is printed
 //! too, as it is what counts where client and server share them.
 //!
-//! **What limits it** on two processors that client, server and much other work shared, at 16 connections, in three runs:
+//! **What limits it** on two processors that client and server share, and nothing else, at 16 connections:
 //!
-//! | | of pgbench's rate | CPU of a call in us: server, client |
-//! |---|---|---|
-//! | pgbench, one insert | 1 | 59-70, 12-14 |
-//! | closure | 0.40, 0.44, 0.53 | 188-223, 64-82 |
-//! | its floor | 0.53, 0.62, 0.73 | 104-139, 36-45 |
-//! | one statement | 0.56, 0.75, 0.80 | 111-131, 22-27 |
-//! | its floor | 0.81, 0.98, 0.83 | 71-85, 17-19 |
+//! | | calls a second | of pgbench's rate | CPU of a call in us: server, client |
+//! |---|---|---|---|
+//! | pgbench, one insert | 30,359 | 1 | 43, 9 |
+//! | closure | 10,991 | 0.36 | 124, 39 |
+//! | its floor | 14,404 | 0.47 | 92, 27 |
+//! | one statement | 17,205 | 0.57 | 80, 15 |
+//! | its floor | 25,023 | 0.82 | 52, 11 |
 //!
-//! So where the processors limit the rate, as in the first run, the aim of one statement, 0.8, is what any ledger could come
-//! to at best: its effect and its key are two rows where pgbench writes one. Where the disk does, all come near to 1. Of what
-//! the server takes for one statement, executing it is 29 us (17 us for the floor, 6 us for pgbench's insert); the rest is
-//! messages, commit, and waiting for both. Of those 29 us, the rule of the table takes 3, the index of what expires 4, that
-//! of what is open 3, the lock 2, the setting 1. The closure's floor, run by pgbench itself, comes to 0.66 if its first two
-//! and its last two statements share one `Sync` each, and to 0.45 if all five have their own and their own round trip: this
-//! client library cannot share one, so ours are five in three round trips.
+//! So the processors limit the rate, and the aims, 0.45 and 0.8, are what the same statements come to without any ledger: effect
+//! and key are two rows where pgbench writes one. Where the disk limits, all come near to 1. Of what a ledger adds to one
+//! statement, the JSON of the result, its digest, the lock, the clock and the checks are a half; the rule of the table, its two
+//! partial indexes and the wider key the rest. Generic plans are used already. The closure's floor, run by pgbench itself, comes to
+//! 0.66 if its first two and its last two statements share one `Sync` each, and to 0.45 if all five have their own: this client
+//! library cannot share one.
 //!
 //! Each row is a JSON line in the file that `STEADY_BENCH_ROWS` names, or on standard output. `--test` makes one short pass.
 //! Without PostgreSQL and pgbench it says so and measures nothing.
