@@ -3,16 +3,9 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use steady_http::{HttpConfig, ServeConfig};
 
 use super::legacy::{Client, cancel, head, lab_with, plain, tool};
-use super::support::{Lab, Peer, call, listen, post};
-
-fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
-    let mut config = ServeConfig::default();
-    change(&mut config.http);
-    config
-}
+use super::support::{Lab, Peer, call, http, listen, post};
 
 fn echo() -> String {
     call(1, "echo", r#"{"text":"hello"}"#)

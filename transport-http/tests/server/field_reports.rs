@@ -5,13 +5,7 @@ use std::time::Duration;
 
 use steady_http::{HttpConfig, ServeConfig};
 
-use super::support::{Lab, Peer, call, listen, post, request};
-
-fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
-    let mut config = ServeConfig::default();
-    change(&mut config.http);
-    config
-}
+use super::support::{Lab, Peer, call, http, listen, post, request};
 
 const GONE: &str = "Disconnected";
 

@@ -3,15 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use steady_http::{HttpConfig, Principal, ServeConfig, Server, Tools, Unauthorized, Warn};
+use steady_http::{Principal, ServeConfig, Server, Tools, Unauthorized, Warn};
 
-use super::support::{Lab, Peer, call, listen, post, post_with};
-
-fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
-    let mut config = ServeConfig::default();
-    change(&mut config.http);
-    config
-}
+use super::support::{Lab, Peer, call, http, listen, post, post_with};
 
 fn echo() -> String {
     call(1, "echo", r#"{"text":"hello"}"#)

@@ -1,14 +1,6 @@
 //! Refusals: what they say, and that a client hears it whatever it is still sending.
 
-use steady_http::{HttpConfig, ServeConfig};
-
-use super::support::{Lab, call, listen, post, post_with};
-
-fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
-    let mut config = ServeConfig::default();
-    change(&mut config.http);
-    config
-}
+use super::support::{Lab, call, http, listen, post, post_with};
 
 fn echo() -> String {
     call(1, "echo", r#"{"text":"hello"}"#)

@@ -6,7 +6,7 @@ use steady_http::headers::Access;
 use steady_http::steady_core::kernel::Eras;
 use steady_http::{HttpConfig, ServeConfig, ServerConfig};
 
-use super::support::{Answer, Lab, call, post, post_with, request};
+use super::support::{Answer, Lab, call, http, post, post_with, request};
 
 fn ask(lab: &Lab, text: &str) -> Answer {
     let mut peer = lab.connect();
@@ -167,9 +167,7 @@ fn unknown_methods_are_404_and_the_old_handshake_learns_the_versions() {
 #[test]
 fn errors_of_a_handler_travel_with_200() {
     // However slow the machine is, it is no stream.
-    let mut config = ServeConfig::default();
-    config.http.stream_after = Duration::from_secs(3600);
-    let lab = Lab::with(config);
+    let lab = Lab::with(http(|http| http.stream_after = Duration::from_secs(3600)));
     assert_eq!(refusal(&lab, &post(&call(1, "no such tool", "{}"))), (200, Some(-32602)), "rule H9");
     assert_eq!(refusal(&lab, &post(&call(1, "panics", "{}"))), (200, Some(-32603)));
     lab.ping();

@@ -8,17 +8,11 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use steady_http::sse::{Item, Parser};
-use steady_http::{HttpConfig, HttpService, ServeConfig};
+use steady_http::{HttpConfig, HttpService};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower_service::Service as _;
 
-use super::support::{Lab, call, listen, post, request};
-
-fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
-    let mut config = ServeConfig::default();
-    change(&mut config.http);
-    config
-}
+use super::support::{Lab, call, http, listen, post, request};
 
 /// The events of a stream, and how many comments stood between them.
 fn events(text: &str) -> (Vec<String>, u64) {

@@ -6,8 +6,8 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use steady_http::{
-    Answer as Answered, Call, Contents, Context, HttpService, Hub, Reply, Resource, ResourceRead, Resources, RpcError,
-    ServeConfig, Server, Service, ToolCall, Tools,
+    Answer as Answered, Call, Contents, Context, HttpConfig, HttpService, Hub, Reply, Resource, ResourceRead,
+    Resources, RpcError, ServeConfig, Server, Service, ToolCall, Tools,
 };
 use tokio::sync::{oneshot, watch};
 
@@ -231,6 +231,13 @@ fn further(tools: Tools, wires: &Wires) -> Tools {
     })
 }
 
+/// The defaults, but for this of HTTP.
+pub(crate) fn http(change: impl FnOnce(&mut HttpConfig)) -> ServeConfig {
+    let mut config = ServeConfig::default();
+    change(&mut config.http);
+    config
+}
+
 /// A running server.
 pub(crate) struct Lab {
     pub(crate) address: SocketAddr,
@@ -258,7 +265,7 @@ impl Lab {
     }
 
     /// The same service, mounted into axum.
-    pub(crate) fn mounted(config: steady_http::HttpConfig) -> Self {
+    pub(crate) fn mounted(config: HttpConfig) -> Self {
         Self::run(|wires| {
             let service = HttpService::new(fixture(wires), config);
             let router = axum::Router::new().route_service("/mcp", service.clone());
