@@ -15,6 +15,7 @@ mod logs;
 #[cfg(feature = "metrics")]
 mod metrics;
 mod pressure;
+mod resources;
 mod sessions;
 mod shutdown;
 mod signalled;
