@@ -3,7 +3,15 @@
 use serde_json::{Value, json};
 use steady_core::kernel::{Answer, Contents, Resource, ResourcePage, Resources, ServerConfig, Service, Tools};
 
-use super::{Server, request};
+use super::{Fun, Server, ok, request};
+
+/// A service that says nothing of schemas has none.
+#[test]
+fn only_a_tool_that_is_known_has_a_schema() {
+    let tools = Tools::new("shop", "1.0.0");
+    assert_eq!(tools.input_schema("buy"), None);
+    assert_eq!(Fun::new(|_, _| Answer::Ready(ok())).input_schema("buy"), None);
+}
 
 fn serve(resources: Resources) -> Server {
     let tools = Tools::new("shop", "1.0.0").resources(resources);

@@ -138,6 +138,22 @@ fn progress_by_its_fate_and_how_full_the_buffer_was() {
 }
 
 #[test]
+fn progress_that_does_not_increase_is_counted_as_refused_also_where_none_is_lost() {
+    let (stats, config) = config();
+    let mut server = Server::new(config, |_, cx| {
+        Answer::later(async move {
+            for value in [1.0, 3.0, 2.0, 3.0, 4.0] {
+                cx.report_all(value, None, "").await?;
+            }
+            ok()
+        })
+    });
+    server.send(request(1, "work"));
+    assert_eq!(server.received(), ["1 progress 1", "1 progress 3", "1 progress 4", "1 ok"]);
+    assert_eq!(stats.snapshot().progress_refused, 2);
+}
+
+#[test]
 fn progress_that_left_a_full_buffer_is_counted() {
     let (stats, mut config) = config();
     config.outbound = outbound::Config { capacity: 2, ..config.outbound };

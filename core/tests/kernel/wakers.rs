@@ -1,6 +1,7 @@
 //! What ends with a waker may come back to where it was kept: none is dropped under a lock.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use steady_core::kernel::{Answer, Hub, OutboundQueue, ServerConfig};
 use steady_core::outbound::{Config, Handle};
 use steady_core::subscription::Refetch;
 
-use super::{Server, ok, request};
+use super::{Server, cancel, ok, request};
 
 /// The last owner of a task that looks at something when it ends.
 struct Last(Box<dyn Fn() + Send + Sync>);
@@ -92,4 +93,40 @@ fn a_waker_that_is_replaced_is_dropped_outside_of_the_lock() {
         server.send(request(1, "look"));
         assert_eq!(server.received(), ["1 ok"]);
     });
+}
+
+/// Counts its wake-ups.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn each_of_those_who_wait_for_one_cancellation_keeps_its_own_waker() {
+    let counts: [Arc<Count>; 2] = std::array::from_fn(|_| Arc::default());
+    let counted = counts.clone();
+    let mut server = Server::new(ServerConfig::default(), move |_, cx| {
+        let mut waiting = counted.clone().map(|count| {
+            let cx = cx.clone();
+            (Waker::from(count), Box::pin(async move { cx.cancelled().await }))
+        });
+        // Each is polled again after the other has come.
+        for _ in 0..2 {
+            for (waker, cancelled) in &mut waiting {
+                assert!(cancelled.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+            }
+        }
+        Answer::later(async move {
+            std::future::pending::<()>().await;
+            drop(waiting);
+            ok()
+        })
+    });
+    server.send(request(1, "wait"));
+    server.send(cancel(1));
+    assert_eq!(counts.map(|count| count.0.load(Ordering::Relaxed)), [1, 1]);
 }
