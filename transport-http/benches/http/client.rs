@@ -91,18 +91,13 @@ impl Connection {
 
     /// Reads until what came holds `mark`.
     pub(crate) async fn until(&mut self, mark: &[u8]) -> io::Result<()> {
-        self.count_until(mark, mark).await.map(drop)
-    }
-
-    /// Reads until what came holds `end`, and counts how often it held `counted`.
-    pub(crate) async fn count_until(&mut self, counted: &[u8], end: &[u8]) -> io::Result<usize> {
-        let mut tally = Tally::new(counted, end);
+        let mut tally = Tally::new(mark, mark);
         while !tally.look(&mut self.read) {
             if self.stream.read_buf(&mut self.read).await? == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
         }
-        Ok(tally.count)
+        Ok(())
     }
 
     /// Forgets what it has read.
